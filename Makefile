@@ -144,13 +144,14 @@ test-machines: $(VENV)/.test ## run make quickstart and make test in containers 
 	sh tests/machines/setup.sh
 	$(BIN)/python -m tests.machines $(ARGS)
 
-lint: $(VENV)/.dev ## check formatting, lint, types, layers, structure and wording
+lint: $(VENV)/.dev ## check formatting, lint, types, layers, structure, wording and lengths of sentences
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m benchmarks.structure.limits
 	$(BIN)/python -m tests.docs.wording
+	$(BIN)/python -m tests.docs.prose
 
 pyright: $(VENV)/.dev ## check the types of src/taugate as pyright reads them, and not only mypy; before a release
 	$(BIN)/basedpyright --pythonpath $(BIN)/python

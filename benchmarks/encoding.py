@@ -57,4 +57,4 @@ def encoded_queries(texts: Sequence[str]) -> Float32:
 
 
 def _cache(encoder: ExportedEncoder) -> EmbeddingCache:
-    return EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
+    return EmbeddingCache.of(encoder)

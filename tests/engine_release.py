@@ -18,10 +18,10 @@ from taugate.retrieval.index.words import hybrid_vectors
 from taugate.retrieval.policy.background import Background, ComputedBackground
 from taugate.retrieval.policy.relevance import Relevance
 from taugate.retrieval.release import golden
+from taugate.retrieval.release.corpus import CorpusFolder
 from taugate.retrieval.release.golden import GoldenQuery
 from taugate.retrieval.release.layout import (
     GOLDEN,
-    IN_ENGINE,
     LEXICAL,
     MANIFEST,
     RELEVANCE,
@@ -91,15 +91,15 @@ def _write(
     lexical = {}
     if hybrid is not None:
         hybrid.lexical.save(staging / LEXICAL)
-        lexical = {"lexical": LexicalRecord.of(hybrid)}
+        lexical = {"lexical": LexicalRecord.of(hybrid.lexical, hybrid.weight)}
         golden.write_golden(staging / GOLDEN, [_searched(source, hybrid, query) for query in source.golden])
     if engine:
-        for name in IN_ENGINE:
+        for name in CorpusFolder.IN_ENGINE:
             (staging / name).unlink(missing_ok=True)
     files = {
         name: FileRecord(sha256=sha256_file(staging / name), bytes=(staging / name).stat().st_size)
         for name in {*source.manifest.files, *([LEXICAL] if lexical else [])}
-        if not engine or name not in IN_ENGINE
+        if not engine or name not in CorpusFolder.IN_ENGINE
     }
     fields = source.manifest.model_dump() | engine | lexical | {"files": files, "release_id": "", "parent": None}
     if engine:

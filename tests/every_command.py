@@ -45,7 +45,6 @@ class CommandRun:
         arguments: Options and arguments of the command line.
         port: Port of the server that it starts; 0 if the command ends by itself.
         use: Sends requests to the server, which is stopped afterwards.
-        text: Text for stdin.
         settings: Additional environment variables.
         status: Expected exit status.
     """
@@ -54,7 +53,6 @@ class CommandRun:
     arguments: Sequence[str]
     port: int = 0
     use: Callable[[int], None] = lambda port: None
-    text: str = ""
     settings: Mapping[str, str] = field(default_factory=dict)
     status: int = 0
 
@@ -164,7 +162,7 @@ def _wait(process: "subprocess.Popen[bytes]", run: CommandRun) -> int:
     """Wait for the end of a run, and kill its remaining processes; those that hang write their stacks first."""
     try:
         if not run.port:
-            process.communicate(run.text.encode(), timeout=_SECONDS)
+            process.communicate(timeout=_SECONDS)
             return process.returncode
         with suppress(RuntimeError):  # its exit status and its output say why
             _wait_until_ready(process, run)
@@ -235,9 +233,8 @@ def _runs(folder: Path, serve_seconds: float) -> Iterator[CommandRun]:
             corpus.write(json.dumps({"_id": command, "text": f"{texts[1]} {text}"}) + "\n")
         yield CommandRun(command, [str(data), *at])
     judge = [str(data), *at, "--judge", "ana", "--n", "1"]
-    yield CommandRun("judge", judge, text="y\n" * 20)
     port = free_port()
-    yield CommandRun("judge", [*judge, "--more", "--web", "--port", str(port)], port=port, status=130)
+    yield CommandRun("judge", [*judge, "--port", str(port)], port=port, settings={"SSH_CONNECTION": "1"}, status=130)
 
 
 def _runs_on_texts(folder: Path, texts: Sequence[str], encoder: str) -> Iterator[CommandRun]:
@@ -275,7 +272,7 @@ def _runs_on_releases(folder: Path, releases: Path, document: str) -> Iterator[C
     at = ["--releases", str(releases)]
     for action in ("list", "show", "verify", "history"):
         yield CommandRun(f"release {action}", at)
-    yield CommandRun("release correlations", at, status=2)  # it needs releases of three encoders
+    yield CommandRun("release correlations", at, status=2)  # it has moved to `compare`
     current = (releases / "current").read_text(encoding="utf-8").strip()
     (previous,) = {path.parent.name for path in releases.glob("*/manifest.json")} - {current}
     yield CommandRun("release diff", [previous, current, *at])

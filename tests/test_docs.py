@@ -83,7 +83,7 @@ def test_links_and_paths_exist(page: Path) -> None:
 
 COMMANDS = [
     *("calibrate", "serve", "quickstart", "release list", "release show", "release verify", "release promote"),
-    *("release diff", "release correlations", "release rollback", "release history", "release shadow", "release prune"),
+    *("release diff", "release rollback", "release history", "release shadow", "release prune"),
     "release erase",
     *("release sign", "release push", "release pull", "drift replay", "drift baseline", "key new", "completion"),
     "settings",
@@ -119,10 +119,7 @@ def test_readme_leads_to_each_part_of_method(shown: str) -> None:
 
 def test_commands_of_readme_exist() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    actions = (
-        "list|show|verify|promote|rollback|history|shadow|prune|erase|diff|correlations|sign|push|pull|replay|baseline"
-        "|new"
-    )
+    actions = "list|show|verify|promote|rollback|history|shadow|prune|erase|diff|sign|push|pull|replay|baseline|new"
     shown = re.findall(rf"^taugate ([a-z]+(?: (?:{actions}))?)\b", readme, re.MULTILINE)
     assert len(shown) >= 3
     assert set(shown) <= set(COMMANDS)

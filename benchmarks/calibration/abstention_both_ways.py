@@ -6,7 +6,7 @@ A section of docs/benchmarks/abstention.md (abstention_tables.py).
 import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,14 +18,20 @@ from benchmarks.experiment import Experiment
 from benchmarks.markdown import share, table, verdict, with_error
 from taugate.calibration.abstention import certify
 from taugate.calibration.abstention.certify import CertifyingScores, certify_both
-from taugate.calibration.abstention.choose import EncodedCorpus, QueryGroup, choose_score, fit_score_model
+from taugate.calibration.abstention.choose import (
+    EncodedCorpus,
+    LabelledGroups,
+    QueryGroup,
+    choose_score,
+    fit_score_model,
+)
 from taugate.calibration.metrics.clusters import SamplingUnits, clusters
 from taugate.calibration.settings.rules import MAX_EMPTY, AbstentionRule
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.policy.abstention import MODEL_SIGNALS
 from taugate.retrieval.policy.word_match import DocumentWords
-from taugate.retrieval.release.records import AbstentionRecord
+from taugate.retrieval.release.refusal_records import RequestedLimits
 from taugate.retrieval.vectors.similarity import Float32
 
 HEADING = "Both limits, on documents that had no say"
@@ -143,8 +149,8 @@ def _drawing(name: str, world: World) -> str:
 
 def _row(experiment: Experiment, name: str, world: World, rule: AbstentionRule) -> list[str]:
     done = [_trial(world, world.chosen, rule, experiment.seed, number) for number in range(experiment.splits)]
-    certified = np.array([record[0].certified for record in done])
-    holds, on_the_rest = (np.array([record[at] for record in done]) for at in (1, 2))
+    certified = np.array([trial.certified for trial in done])
+    holds, on_the_rest = np.array([trial.holds for trial in done]).T
     among = share(float(holds[certified].mean())) if certified.any() else "–"
     reached = holds.mean() >= 1 - _ALLOWED - 2 * np.sqrt(_ALLOWED * (1 - _ALLOWED) / experiment.splits)
     empty = "–" if rule.max_empty is None else share(rule.max_empty, 2)
@@ -165,9 +171,9 @@ def _gains(experiment: Experiment, name: str, world: World) -> list[list[str]]:
     rows = []
     for score, values in world.scores.items():
         rule = AbstentionRule(1e-6, MAX_EMPTY)
-        done = [_trial(world, score, rule, experiment.seed, number)[0] for number in range(experiment.part(_MEANS))]
-        limits = np.array([record.answered_unanswerable.upper for record in done])
-        true = np.array([_errors(values, world.has_answer, record.tau) for record in done])
+        done = [_trial(world, score, rule, experiment.seed, number) for number in range(experiment.part(_MEANS))]
+        limits = np.array([trial.limits.answered.upper for trial in done])
+        true = np.array([_errors(values, world.has_answer, trial.rho) for trial in done])
         rows.append(
             [
                 name,
@@ -181,9 +187,16 @@ def _gains(experiment: Experiment, name: str, world: World) -> list[list[str]]:
     return rows
 
 
-def _trial(
-    world: World, score: str, rule: AbstentionRule, seed: int, number: int
-) -> tuple[AbstentionRecord, bool, bool]:
+class _Trial(NamedTuple):
+    """What one draw certified, and whether it holds on the whole population and on the other documents."""
+
+    certified: bool
+    rho: float
+    limits: RequestedLimits
+    holds: tuple[bool, bool]
+
+
+def _trial(world: World, score: str, rule: AbstentionRule, seed: int, number: int) -> _Trial:
     """Certify both limits on one draw of documents, and check them on the whole population and on the other documents."""
     rng = np.random.default_rng([seed, number])
     names = np.unique(world.labels)
@@ -200,16 +213,18 @@ def _trial(
         units = SamplingUnits.from_clusters(world.labels[has_answer == kind])
         sides.append(CertifyingScores(values[rows][mine], SamplingUnits(labels[mine], units.design_effect)))
     record = certify_both(rule, sides[0], sides[1], score, [])
-    limits = record.empty_answerable.upper, record.answered_unanswerable.upper
+    if record.limits is None or record.rho is None:
+        raise AssertionError("limits were requested")
+    limits = record.limits.refused.upper, record.limits.answered.upper
     rest = ~np.isin(world.labels, drawn)
     found = [
         all(
             error <= limit + 1e-12
-            for error, limit in zip(_errors(values[of], has_answer[of], record.tau), limits, strict=True)
+            for error, limit in zip(_errors(values[of], has_answer[of], record.rho), limits, strict=True)
         )
         for of in (slice(None), rest)
     ]
-    return record, found[0], found[1]
+    return _Trial(record.certified, record.rho, record.limits, (found[0], found[1]))
 
 
 def _errors(scores: Float32, has_answer: NDArray[np.bool_], tau: float) -> tuple[float, float]:
@@ -233,8 +248,9 @@ def _world(experiment: Experiment, name: str) -> World:
         )
         words = LexicalIndex.of(document.encoded_text for document in dataset.documents)
         corpus = EncodedCorpus(encoded.documents, DocumentWords.of_documents(words, dataset.documents))
-    chosen = choose_score(with_answer, without, corpus, np.arange(size), MAX_EMPTY, experiment.seed)
-    rest = np.concatenate([chosen.certify_answerable, size + chosen.certify_unanswerable])
+    groups = LabelledGroups(with_answer, without, corpus, np.arange(size), experiment.seed)
+    chosen, certify_rows = choose_score(groups, MAX_EMPTY), groups.division.certify
+    rest = np.concatenate([certify_rows[0], size + certify_rows[1]])
     has_answer = np.arange(len(labels)) < size
     learned = np.setdiff1d(np.arange(len(labels)), rest)
     signals = corpus.signals(K)

@@ -138,7 +138,7 @@ def main() -> None:
     squad, scifact = data / "squad_v2_dev", data / "scifact"
     with tempfile.TemporaryDirectory() as temporary:
         work = Path(temporary)
-        options = ["--holdout", "0", "--lexical", "off", "--method", "bootstrap", "--no-refusal"]  # as in the papers
+        options = ["--holdout", "0", "--lexical", "off", "--method", "bootstrap", "--refuse", "off"]  # as in the papers
         cold = calibrate(squad, work, *options)
         warm = calibrate(squad, work, *options)
         changed = calibrate(changed_corpus(squad, work), work, *options)

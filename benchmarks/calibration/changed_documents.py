@@ -128,9 +128,9 @@ class PromiseCheck:
         relevant = questions.unseen if unseen else questions.relevant
         none = questions.unseen_unanswerable if unseen else questions.unanswerable
         policy, metric = self.release.manifest.policy, self.release.manifest.policy.metric
-        alone: Fields = (
-            {"threshold": policy.tau} if self.release.manifest.abstention or policy.statement == "labels" else {}
-        )
+        refusal = self.release.manifest.refusal
+        limited = refusal is not None and refusal.limits is not None
+        alone: Fields = {"threshold": policy.tau} if limited or policy.statement == "labels" else {}
         values: NDArray[np.float64]
         match promise:
             case LimitedLoss(name="empty"):
@@ -151,11 +151,11 @@ class PromiseCheck:
                 values = 1 - self._empty([questions.texts[query] for query in none])
             case LimitedError():
                 values = self._empty([questions.texts[query] for query in relevant])
-            case AnsweredQuestions(field="unanswerable"):
+            case AnsweredQuestions(kind="unanswerable"):
                 values = 1 - self._empty([questions.texts[query] for query in none])
-            case AnsweredQuestions(field=field):
+            case AnsweredQuestions(kind=kind):
                 shipped = (each for each in off_topic_table() if each.language == "English" and not each.chooses)
-                own = [each.text for each in shipped if each.is_request == (field == "request")]
+                own = [each.text for each in shipped if each.is_request == (kind == "request")]
                 values = 1 - self._empty(self.foreign if unseen else own)
             case LimitedLostAnswers():
                 found = [query for query, hit in zip(relevant, self._found(relevant), strict=True) if hit]

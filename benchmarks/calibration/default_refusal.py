@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from taugate.ingestion.dataset.sample import write_sample
 from taugate.retrieval.index.hybrid import HybridIndex
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.words import RULE, hybrid_vectors
-from taugate.retrieval.release.records import RefusalRecord, RefusedQuestions
+from taugate.retrieval.release.refusal_records import QuestionKind, RefusalRecord, RefusedQuestions
 from taugate.retrieval.vectors.queries import QueryVectors, dense_of
 
 HEADING = "The default refusal: refused and lost"
@@ -49,15 +50,17 @@ def section(experiment: Experiment) -> str:
             for weight in dict.fromkeys((0.0, _WEIGHTS.get(name, 0.0))):
                 index = HybridIndex(cosine.index, words, weight) if weight else cosine.index
                 indexed = IndexedSet(cosine.dataset, encoded if weight else plain, index)
-                study, _ = indexed.studied(CalibrationSettings(seed=experiment.seed, refusal=True))
+                study, _ = indexed.studied(CalibrationSettings(seed=experiment.seed, refuse="auto"))
                 if study.refusal is None:
                     raise AssertionError(f"{name}: the documents answer every off-topic question")
                 record, refused = study.refusal.record, []
                 for asked in others:
                     best = indexed.index.search(asked if weight else dense_of(asked), 1).scores[:, 0]
-                    refused.append(float((best < np.float32(record.rho)).mean()))
+                    refused.append(float((best < np.float32(study.refusal.rule.tau)).mean()))
                 rows.append(_row(f"{name}, w = {weight:g}" if weight else name, record, refused))
-                stated = [kind.lower for kind in (record.off_topic, record.request) if kind is not None]
+                stated = [
+                    counted.lower for kind, counted in record.evidence.items() if kind in {"off_topic", "request"}
+                ]
                 above += [lower > share for lower in stated for share in refused]
     header = ["set", "ρ", "off-topic", "short requests", *_LISTS, "near misses", "human unanswerable"]
     header.append("right answers lost")
@@ -78,8 +81,10 @@ squad_v2_dev, are refused as rarely as near misses are. To refuse more of them, 
 
 
 def _row(name: str, record: RefusalRecord, others: list[float]) -> list[str]:
+    if record.lost is None or record.rho is None:
+        raise AssertionError(f"{name}: no default ρ")
     lost = f"{share(record.lost.mean)} (at most {share(record.lost.upper)})"
-    kinds = [_counted(kind) for kind in (record.off_topic, record.request, record.near_miss, record.unanswerable)]
+    kinds = [_counted(record.evidence.get(kind)) for kind in get_args(QuestionKind)]
     return [name, share(record.rho), *kinds[:2], *map(share, others), *kinds[2:], lost]
 
 

@@ -124,10 +124,11 @@ def _updated(work: Path, release: str, questions: Questions) -> tuple[list[str],
                 [questions.texts[query] for query in questions.unanswerable]
             )
         ]
-        record, withdrawn = opened.manifest.abstention, opened.manifest.withdrawn or ()
+        refusal, withdrawn = opened.manifest.refusal, opened.manifest.withdrawn or ()
         answered = float(np.mean([bool(reply["results"]) for reply in replies]))
-        certified = record is not None and record.certified
-        promised = record.answered_unanswerable.asked if record is not None and certified else None
+        certified = refusal is not None and refusal.certified
+        limits = refusal.limits if refusal is not None and certified else None
+        promised = None if limits is None else limits.answered.asked
         calibrated = sum(reply["calibrated"] for reply in replies)
         names = ", ".join(each.promise for each in withdrawn) or "–"
         broken = answered > (1.0 if promised is None else promised) or (not certified and calibrated > 0)

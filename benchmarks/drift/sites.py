@@ -66,7 +66,7 @@ def section(plan: DriftPlan) -> str:
     return f"""\
 Several sites share a corpus: here the documents of four sets are one corpus, and every search is in all of it. A cut is certified on
 the questions of one site, those about half of its documents: at most {share(_LOSS, 2)} of them lose their answer (`--max-loss {_LOSS:g}
---policy similarity --no-refusal --lexical off`). The questions about the other half are served.
+--policy similarity --refuse off --lexical off`). The questions about the other half are served.
 
 The share of the questions that lose their answer to the cut, by the site that asks:
 

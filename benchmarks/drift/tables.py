@@ -14,7 +14,7 @@ PAGE = Page[DriftPlan](
     introduction="""\
 Drift is a lasting change in what people ask or in what the service finds. [drift.md](../drift.md) explains the signals, and what an
 alarm takes. This page measures how soon alarms come, and how seldom without a reason, with releases that have neither ρ nor
-shared words (`--no-refusal --lexical off`), unlike those of the default. The line under each heading repeats the measurement.""",
+shared words (`--refuse off --lexical off`), unlike those of the default. The line under each heading repeats the measurement.""",
     sections={
         "quiet": quiet,
         "swings": swings,

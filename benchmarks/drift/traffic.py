@@ -88,7 +88,7 @@ def released(data: Path, name: str, work: Path, *options: str) -> Release:
     folder = work / name
     if not (folder / "current").is_file():
         arguments = ["calibrate", str(data / name), "--releases", str(folder), *options]
-        arguments += ["--no-refusal", "--lexical", "off"]
+        arguments += ["--refuse", "off", "--lexical", "off"]
         subprocess.run([sys.executable, "-m", "taugate", *arguments], check=True, env=environment())
     return load(find(folder))
 

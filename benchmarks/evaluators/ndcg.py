@@ -121,7 +121,7 @@ def _served(data: LabelledSet, work: Path, name: str, options: list[str]) -> Ite
     """Calibrate and serve; yields what the release says of each query, and the URL."""
     folder, releases = work / "data", work / name
     command = [sys.executable, "-m", "taugate", "calibrate", str(folder), "--releases", str(releases), *options]
-    command += ["--no-refusal"]  # outcomes are those of τ, so that ρ must refuse no query
+    command += ["--refuse", "off"]  # outcomes are those of τ, so that ρ must refuse no query
     subprocess.run([*command, "--k", str(_K), "--holdout", "0", "--split", "test"], env=environment(), check=True)
     release = releases / (releases / "current").read_text(encoding="utf-8").strip()
     with Server(taugate(releases, "float32")) as server:

@@ -20,7 +20,7 @@ PAGE = Page[GuessesPlan](
     introduction="""\
 A similarity threshold drops the results that score below it. Guides and defaults name a number for it, without having seen your
 data. This page measures these numbers on five public data sets with two encoders. Beside them stand the cut that
-`taugate calibrate --max-loss 0.02 --no-refusal` chooses for each case, and τ and ρ of `taugate calibrate` alone. Both leave out shared
+`taugate calibrate --max-loss 0.02 --refuse off` chooses for each case, and τ and ρ of `taugate calibrate` alone. Both leave out shared
 words (`--lexical off`).
 
 All figures are shares of queries, in percent or from 0 to 1, with K = 5 results a query:

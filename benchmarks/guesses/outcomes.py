@@ -67,7 +67,7 @@ class SetOutcome:
 
     @classmethod
     def measure(cls, data: Path, name: str, encoder: tuple[str, str], seed: int) -> Self:
-        """Calibrate as `taugate calibrate --max-loss 0.02 --no-refusal --lexical off` does, and measure on the held-out queries."""
+        """Calibrate as `taugate calibrate --max-loss 0.02 --refuse off --lexical off` does, and measure on the held-out queries."""
         folder, _, split = name.partition("/")
         title, source = encoder
         settings = CalibrationSettings(seed=seed, rule=ThresholdRule.from_options(max_loss=[MAX_LOSS]))
@@ -75,7 +75,7 @@ class SetOutcome:
             indexed = IndexedSet.read(data / folder, split or TEST, source, Path(spool))
             study, inputs = indexed.studied(settings)
             policy: PolicyRecord = decide(study, inputs).policy
-            default, inputs = indexed.studied(CalibrationSettings(seed=seed, refusal=True))
+            default, inputs = indexed.studied(CalibrationSettings(seed=seed, refuse="auto"))
             papers: PolicyRecord = decide(default, inputs).policy
         dataset = indexed.dataset
         labels = clusters(dataset.answerable + dataset.unanswerable)

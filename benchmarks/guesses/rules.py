@@ -71,5 +71,5 @@ GUESSES = (
         f"[code]({_WEAVIATE}/e3ab5815253a267365a0fe004662524162a04afd/entities/autocut/autocut.go).",
     ),
 )
-CERTIFIED = "certified: `--max-loss 0.02 --no-refusal`"
+CERTIFIED = "certified: `--max-loss 0.02 --refuse off`"
 DEFAULT = "default, τ and ρ: `taugate calibrate`"

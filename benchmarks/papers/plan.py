@@ -127,7 +127,7 @@ def _encoded(data: Path, name: str, encoder: str) -> EncodedSplit:
 
 @cache
 def _measured(data: Path, name: str, encoder: str, variant: str, seed: int) -> Measured:
-    """Draw and measure as `taugate calibrate --method bootstrap --lexical off --holdout 0 --no-refusal` does."""
+    """Draw and measure as `taugate calibrate --method bootstrap --lexical off --holdout 0 --refuse off` does."""
     judged = _judged(data, name, encoder, variant)[0]
     draw, random = _drawn(data, name, encoder, variant, seed)
     threshold = bootstrap_threshold(judged, draw.rows)

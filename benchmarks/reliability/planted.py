@@ -7,13 +7,12 @@ the vectors of all keys are cached as one.
 import os
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 
 from taugate.cli import main as cli
-from taugate.retrieval.index.passages import Observe
-from taugate.retrieval.lists import Listed, SearchGroup
-from taugate.retrieval.retriever import Retriever
+from taugate.retrieval.documents.filters import Filter
+from taugate.retrieval.index.passages import LocalPassages, Observe, unobserved
+from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.vectors.queries import QueryVectors
 from taugate.service.cache.cache import CacheKeys
 
@@ -29,17 +28,19 @@ def main() -> int:
 
 
 def _delay(seconds: float) -> None:
-    search = Retriever._search
+    find = LocalPassages.find
 
-    def delayed(self: Retriever, compared: QueryVectors, group: SearchGroup, observe: Observe) -> Iterator[Listed]:
-        if group.scope:
-            (nearest,) = self.index.search(compared[:1], 1).positions[0]
-            until = time.perf_counter() + seconds * (not self.metadata.where(group.scope)[nearest])
+    def delayed(
+        self: LocalPassages, queries: QueryVectors, k: int, query_filter: Filter, observe: Observe = unobserved
+    ) -> TopK:
+        if query_filter:
+            (nearest,) = self.index.search(queries[:1], 1).positions[0]
+            until = time.perf_counter() + seconds * (not self.metadata.where(query_filter)[nearest])
             while time.perf_counter() < until:
                 pass
-        return search(self, compared, group, observe)
+        return find(self, queries, k, query_filter, observe)
 
-    Retriever._search = delayed  # type: ignore[method-assign]
+    LocalPassages.find = delayed  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

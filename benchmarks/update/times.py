@@ -79,7 +79,7 @@ def _compared(plan: UpdatePlan, data: Path, share: float, kind: str) -> Compared
     for folder in (releases, changed):
         shutil.rmtree(folder, ignore_errors=True)
     index = [] if kind == "flat" else ["--index", kind, "--margin", _MARGIN]
-    _run("calibrate", data, releases, "--no-refusal", *index)  # as the full run, whose --tau sets no ρ
+    _run("calibrate", data, releases, "--refuse", "off", *index)  # as the full run, whose --tau sets no ρ
     newer(data, changed, share, plan.seed)
     update = _run("update", changed, releases, "--no-promote", "--margin", _MARGIN)
     policy = json.loads((find(releases) / "manifest.json").read_bytes())["policy"]

@@ -19,7 +19,12 @@ class TaugateError(Exception):
     """Base of every error whose message is meant for the user.
 
     Unprintable characters are escaped, because file names may contain bytes that are unsafe for JSON and terminals.
+
+    Attributes:
+        exit_code: Exit code of a command that ends with it: 2 for bad input, 1 if the input is not at fault.
     """
+
+    exit_code = 2
 
     def __init__(self, message: str) -> None:
         super().__init__(
@@ -58,6 +63,7 @@ class EncoderUnavailable(EncoderError):
     def __init__(self, message: str, *, lasting: bool = False, replied: bool = False, retry_in: float = 0.0) -> None:
         super().__init__(message)
         self.lasting, self.replied, self.retry_in = lasting, replied, retry_in
+        self.exit_code = 2 if lasting else 1
 
 
 class TextRefused(EncoderError):
@@ -65,7 +71,10 @@ class TextRefused(EncoderError):
 
     Attributes:
         text: The text as it was sent.
+        replied: See EncoderUnavailable.
     """
+
+    replied = True
 
     def __init__(self, message: str, text: str = "") -> None:
         super().__init__(message)
@@ -83,6 +92,8 @@ class NotPromoted(ReleaseError):
         rule: Name of the rule that refused it.
     """
 
+    exit_code = 4
+
     def __init__(self, message: str, rule: str) -> None:
         super().__init__(message)
         self.rule = rule
@@ -91,9 +102,13 @@ class NotPromoted(ReleaseError):
 class StoreError(ReleaseError):
     """Object storage that does not respond; a retry may succeed."""
 
+    exit_code = 1
+
 
 class EngineUnavailable(ReleaseError):
     """An engine that does not respond in time; a retry may succeed."""
+
+    exit_code = 1
 
 
 class RerankerUnavailable(ReleaseError):

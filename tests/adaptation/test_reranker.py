@@ -104,7 +104,7 @@ def test_model_that_learned_is_accepted_on_unseen_documents(trained: Path) -> No
 def test_release_serves_the_calibrated_sum_of_both_scores(
     trained: Path, copies: Path, small: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    options = ["--releases", str(tmp_path), "--encoder", str(small), "--rerank", f"auto:{trained}", "--no-refusal"]
+    options = ["--releases", str(tmp_path), "--encoder", str(small), "--rerank", f"auto:{trained}", "--refuse", "off"]
     options += ["--rerank-candidates", "5"]
     assert cli.main(["calibrate", str(copies), *options]) == 0
     assert "the reranker was trained on the split test" in capfd.readouterr().err
@@ -141,7 +141,7 @@ def test_model_of_meaningless_labels_is_refused_by_adapt_and_by_auto(
     assert cli.main(arguments(data, small, target, "--budget", "40steps")) == 4
     assert "taugate: not accepted: " in capfd.readouterr().err
     assert not record_of(target).admitted
-    options = ["--releases", str(releases), "--encoder", str(small), "--rerank", f"auto:{target}", "--no-refusal"]
+    options = ["--releases", str(releases), "--encoder", str(small), "--rerank", f"auto:{target}", "--refuse", "off"]
     options += ["--rerank-candidates", "5"]
     assert cli.main(["calibrate", str(data), *options]) == 0
     assert "taugate adapt did not accept the reranker: " in capfd.readouterr().err

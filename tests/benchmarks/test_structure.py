@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from benchmarks.structure.guarantees import guarantees
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -27,3 +29,7 @@ def test_hidden_circle_of_files_is_found(tmp_path: Path) -> None:
 def test_source_is_within_its_limits() -> None:
     checked = limits(ROOT / "src" / "taugate")
     assert (checked.returncode, checked.stdout) == (0, "")
+
+
+def test_each_guarantee_can_be_broken_in_one_place() -> None:
+    assert len({guarantee.place() for guarantee in guarantees()}) > 1

@@ -62,7 +62,7 @@ def test_similarity_option_overrides_the_folder_but_not_an_export(model: Path) -
 
 
 def calibrate(data: Path, releases: Path, *options: str) -> Manifest:
-    command = ["calibrate", str(data), "--releases", str(releases), "--no-refusal", "--lexical", "off", "--verbose"]
+    command = ["calibrate", str(data), "--releases", str(releases), "--refuse", "off", "--lexical", "off", "--verbose"]
     assert cli.main([*command, *options]) in {0, 4}
     return verify_searchable(find(releases))
 

@@ -55,8 +55,8 @@ def fault(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], *optio
 
 
 def test_release_of_own_vectors_measures_what_the_encoder_measures(data: Path, encoder: Path, tmp_path: Path) -> None:
-    own = calibrate(data, tmp_path / "own-releases", "--no-refusal")
-    encoded = calibrate(data, tmp_path / "releases", "--no-refusal", "--encoder", str(encoder))
+    own = calibrate(data, tmp_path / "own-releases", "--refuse", "off")
+    encoded = calibrate(data, tmp_path / "releases", "--refuse", "off", "--encoder", str(encoder))
     assert (own.metrics, own.policy.tau) == (encoded.metrics, encoded.policy.tau)
     assert (own.encoder.runtime, own.scorer.name, own.encoder.dimension) == ("none", "vectors", 128)
     assert not [name for name in own.files if name.startswith("encoder")]
@@ -64,7 +64,7 @@ def test_release_of_own_vectors_measures_what_the_encoder_measures(data: Path, e
 
 
 def test_same_vectors_give_the_same_digest(data: Path, tmp_path: Path) -> None:
-    first, second = (calibrate(data, tmp_path / name, "--no-refusal") for name in ("one", "two"))
+    first, second = (calibrate(data, tmp_path / name, "--refuse", "off") for name in ("one", "two"))
     assert first.release_id[-12:] == second.release_id[-12:]
 
 

@@ -45,7 +45,7 @@ def test_squad_matches_reference_implementation(
     """At the papers' l = 100 and K = 5; all questions at their m = 500 as well."""
     data = part_of(public_data / "squad_v2_dev", tmp_path / "squad", share)
     releases = tmp_path / "releases"
-    settings = ["--holdout", "0", "--method", "bootstrap", "--no-refusal", "--bootstraps", str(m)]
+    settings = ["--holdout", "0", "--method", "bootstrap", "--refuse", "off", "--bootstraps", str(m)]
     result = calibrate(capfd, str(data), "--releases", str(releases), *settings)
     questions, documents, correct = read_queries(data, Path(result["path"]))
     compare(result["manifest"], transcribe(questions, documents, correct, k=5, m=m, l=100, seed=0))
@@ -73,7 +73,7 @@ def test_squad_update_matches_full_calibration(
 ) -> None:
     releases = tmp_path / "releases"
     squad = part_of(public_data / "squad_v2_dev", tmp_path / "squad", 10)
-    assert cli.main(["calibrate", str(squad), "--releases", str(releases), "--no-refusal"]) == 0
+    assert cli.main(["calibrate", str(squad), "--releases", str(releases), "--refuse", "off"]) == 0
     data = newer(squad, tmp_path / "newer", one_in_ten)
     code, printed, error = Updating(capfd)(data, releases, "--no-promote", "--margin", "0.1")
     assert code == 0, error

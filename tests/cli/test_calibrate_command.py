@@ -112,9 +112,7 @@ def test_same_data_keeps_current_release(copy: Path, first: str, calibrated: Run
 
 
 def test_impossible_threshold_skips_rule(copy: Path, first: str, calibrated: Run) -> None:
-    code, printed, error = calibrated(
-        "--max-loss", "0.001", rule=["--promote-if", "kept share not lower by more than 0.9"]
-    )
+    code, printed, error = calibrated("--max-loss", "0.001", rule=["--max-kept-increase", "0.9"])
     assert code == 5, "the sample has too few documents to certify so small a loss"
     assert current_id(copy) == first
     assert (printed["promotion"]["promoted"], printed["promotion"]["reason"]) == (False, "no cut")
@@ -138,7 +136,9 @@ def test_json_without_rule_omits_promotion(
 
 
 REFUSED = [
-    (["--promote-if", "acuracy not lower"], '--promote-if "acuracy not lower": "acuracy" is not a quantity'),
+    (["--promote-if", "NDCG not lower"], "--promote-if: this sentence is no longer read; use --max-accuracy-drop and"),
+    (["--promote-if", "accuracy not lower by more than 2"], "--max-accuracy-drop 2: give a share"),
+    (["--promote-if", "accuracy not lower by more than x"], "--promote-if: this sentence is no longer read"),
     (["--max-accuracy-drop", "2"], "--max-accuracy-drop 2: give a share"),
     ([*RULE, "--no-promote"], "--max-accuracy-drop: --no-promote promotes nothing"),
     ([*RULE, "--force"], "--force: overrides --max-accuracy-drop"),
@@ -157,7 +157,6 @@ def test_bad_rule_fails_before_work(
 
 CURRENT = [
     (["--k", "7"], RULE, "--k 7: the current release {first} has K = 5, and a rule compares only"),
-    ([], ["--promote-if", "unanswerable empty not lower"], "{first}: was calibrated without unanswerable queries"),
 ]
 
 
@@ -212,7 +211,12 @@ def test_help_shows_ten_options(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_rule_as_sentence_prints_warning(copy: Path, first: str, calibrated: Run) -> None:
-    code, printed, error = calibrated(rule=["--promote-if", "accuracy not lower"])
+    code, printed, error = calibrated(
+        rule=["--promote-if", "Accuracy NOT lower and  kept share not higher by more than 0.1"]
+    )
     assert code == 0
-    assert printed["promotion"]["rule"] == "accuracy not lower by more than 0.01"
+    assert (
+        printed["promotion"]["rule"]
+        == "accuracy not lower by more than 0.01 and kept share not higher by more than 0.1"
+    )
     assert error.startswith("warning: --promote-if is deprecated and will be removed in version 0.4; use --max-acc")

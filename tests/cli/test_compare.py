@@ -40,7 +40,7 @@ def test_compare_measures_what_calibrate_measures_and_chooses_the_best(
     assert (own["milliseconds"], own["bytes"]) == (None, 0)
     lower = {(pair["first"], pair["second"]): pair["accuracy"]["lower"] for pair in compared["differences"]}
     assert lower[str(encoder), str(worse)] > 0 > lower[first["encoder"], second["encoder"]]
-    options = ["--encoder", str(encoder), "--lexical", "off", "--no-refusal", "--max-loss", "0.02"]
+    options = ["--encoder", str(encoder), "--lexical", "off", "--refuse", "off", "--max-loss", "0.02"]
     assert cli.main(["calibrate", str(data), "--releases", str(tmp_path), *options]) == 0
     metrics = verify_searchable(find(tmp_path)).metrics["heldout"]
     row = next(row for row in compared["encoders"] if row["encoder"] == str(encoder))
@@ -116,7 +116,9 @@ def test_compare_measures_prints_what_papers_measure(
     assert change["after"] == by_name[str(encoder)]["everyday"]
     assert cli.main(command) == 0
     tables = capsys.readouterr().out.strip().split("\n\n")
+    assert [*compared["correlations"]][:2] == ["accuracy and COE", "accuracy and ROE"]
     assert [table.splitlines()[0].split("  ")[0] for table in tables[2:]] == [
+        "correlation over the encoders",
         "accuracy; I_A, I_B, if vectors are",
         "encoder",
         "difference",

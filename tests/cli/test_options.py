@@ -1,17 +1,19 @@
 """Options made from declared settings: nothing about them is written down a second time."""
 
+from typing import Any
+
 import click
 import pytest
 
 from taugate.calibration.settings.rules import AbstentionRule, ThresholdRule
 from taugate.calibration.settings.settings import CalibrationSettings, CandidateSettings, GateSettings
 from taugate.cli import main as cli
-from taugate.cli.calibrate import command
+from taugate.cli.calibrate import command, with_refuse
 from taugate.cli.terminal.options import parameters, specified, variable_help
 from taugate.errors import InputError
 
 # Fields that have no option of their own.
-COMPOSED = {"rule", "abstention", "refusal", "candidates", "gate", "further_losses"}
+COMPOSED = {"rule", "abstention", "candidates", "gate", "further_losses"}
 
 
 def parse(*arguments: str) -> CalibrationSettings:
@@ -37,7 +39,7 @@ def test_every_field_has_described_option(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_no_options_give_default_settings() -> None:
-    assert parse() == CalibrationSettings(refusal=True)
+    assert parse() == CalibrationSettings(refuse="auto")
 
 
 def test_every_option_sets_its_field() -> None:
@@ -49,7 +51,7 @@ def test_every_option_sets_its_field() -> None:
         *("--index", "hnsw", "--margin", "0.01", "--gate-confidence", "0.8"),
     )
     assert settings == CalibrationSettings(
-        refusal=True,
+        refuse="auto",
         split="dev",
         k=7,
         bootstraps=9,
@@ -75,31 +77,73 @@ def test_every_option_sets_its_field() -> None:
     refusing = parse("--max-answered", "0.4", "--max-empty", "0.1")
     assert refusing.abstention == AbstentionRule(0.4, 0.1)
     assert refusing.rule == ThresholdRule("bootstrap", "similarity")
-    assert not refusing.refusal
+    assert refusing.refuse == "off"
 
 
 @pytest.mark.parametrize(
     "options",
     [
-        ("--no-refusal",),
-        ("--no-refusal", "--max-loss", "0.02"),
-        ("--method", "bootstrap", "--no-refusal"),
+        ("--refuse", "off"),
+        ("--refuse", "off", "--max-loss", "0.02"),
+        ("--method", "bootstrap", "--refuse", "off"),
         ("--policy", "similarity", "--tau", "0.4"),
     ],
 )
 def test_options_that_set_no_default_refusal(options: tuple[str, ...]) -> None:
-    assert not parse(*options).refusal
+    assert parse(*options).refuse == "off"
+
+
+def test_refuse_auto_is_the_default() -> None:
+    assert parse("--refuse", "auto") == parse()
+    assert parse().refuse == "auto"
+    assert parse("--refuse", "auto", "--policy", "similarity", "--tau", "0.4").refuse == "off"
+
+
+def test_given_rho_needs_tau() -> None:
+    assert parse("--refuse", "0.3", "--policy", "similarity", "--tau", "0.4").rho == 0.3
+    with pytest.raises(InputError, match=r"^--refuse 0.3: .* give --tau and --policy as well$"):
+        parse("--refuse", "0.3", "--max-loss", "0.02")
+
+
+def test_refuse_that_is_no_number_names_choices() -> None:
+    with pytest.raises(click.BadParameter, match="give auto, off, or a threshold ρ such as 0.4"):
+        parse("--refuse", "maybe")
+    for value in ("nan", "inf"):
+        with pytest.raises(InputError, match=f"^--refuse {value}: give auto, off, or the threshold ρ as a number$"):
+            parse("--refuse", value, "--policy", "similarity", "--tau", "0.4")
+
+
+@pytest.mark.parametrize(
+    ("deprecated", "new"),
+    [({"no_refusal": True}, "off"), ({"rho": 0.3, "tau": 0.4, "policy": "similarity"}, 0.3)],
+)
+def test_deprecated_names_of_refuse_work_with_notice(
+    deprecated: dict[str, Any], new: str | float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert CalibrationSettings.from_options(with_refuse(deprecated)).refuse == new
+    assert capsys.readouterr().err.rstrip().endswith(f"will be removed in version 0.4; use --refuse {new}")
+    assert with_refuse({"k": 3}) == {"k": 3}
+    assert capsys.readouterr().err == ""
+    with pytest.raises(InputError, match=r"--refuse off is given as well; leave out one of the two"):
+        with_refuse(deprecated | {"refuse": "off"})
+
+
+def test_deprecated_names_of_refuse_are_hidden(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("calibrate", "calibrate-run"):
+        assert cli.main([name, "--help-all"]) == 0
+        shown = capsys.readouterr().out
+        assert "--refuse" in shown
+        assert "--no-refusal" not in shown
+        assert "--rho" not in shown
 
 
 def test_method_decides_threshold_and_not_refusal() -> None:
     assert parse("--method", "bootstrap") == parse()
 
 
-def test_no_refusal_contradicts_certified_refusals() -> None:
-    with pytest.raises(
-        InputError, match="--no-refusal: --max-answered 0.4 asks for refusals; leave out one of the two"
-    ):
-        parse("--no-refusal", "--max-answered", "0.4")
+def test_refuse_contradicts_certified_refusals() -> None:
+    with pytest.raises(InputError, match=r"^--refuse off: --max-answered 0.4 decides .* leave out one of the two$"):
+        parse("--refuse", "off", "--max-answered", "0.4")
 
 
 def test_omitted_option_is_not_default() -> None:

@@ -1,6 +1,5 @@
 """`taugate run`: from a collection in Qdrant to a certified threshold, with questions of people or without any."""
 
-import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ from taugate.registry.catalog import find
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.release.verify import verify
 from tests.calibration.commands import failure
+from tests.cli.judging.pressed import press
 from tests.fake_encoder import DIMENSION
 from tests.ingestion.runs.qdrant_local import COLLECTION, qdrant
 from tests.loopback import free_port
@@ -82,7 +82,7 @@ def test_returned_texts_are_judged_and_calibrated(
     assert json.loads(capfd.readouterr().out) == done | {"sent": 0, "earlier": 12}
     judge = ["judge", str(data), "--run", str(to), "--n", "6", "--judge", "ana"]
     for _ in range(2):  # the second sample has the other six queries
-        monkeypatch.setattr("sys.stdin", io.StringIO("y\n" * 30))
+        press(monkeypatch, "y" * 30)
         assert cli.main(judge) == 0
         judge = [*judge, "--more"]
     shown = capfd.readouterr().err

@@ -104,8 +104,9 @@ def test_manifest_of_earlier_version_has_state_and_its_sentence(first: Calibrate
 def test_certified_release_prints_its_cost(first: CalibratedRelease) -> None:
     refusal = first.manifest.refusal
     assert refusal is not None
-    off_topic = refusal.off_topic.model_copy(update={"uncertified": refusal.off_topic.queries})
-    record = refusal.model_copy(update={"off_topic": off_topic})
+    counted = refusal.evidence["off_topic"]
+    off_topic = counted.model_copy(update={"uncertified": counted.queries})
+    record = refusal.model_copy(update={"evidence": refusal.evidence | {"off_topic": off_topic}})
     cost = result(first.manifest.model_copy(update={"refusal": record}))["Cost"]
     assert cost.startswith(
         f"{off_topic.queries} → {off_topic.refused} of {off_topic.queries} off-topic questions refused"

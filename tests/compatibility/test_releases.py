@@ -1,4 +1,4 @@
-"""Releases of earlier versions: those of this schema are served with the same scores, others are refused."""
+"""Releases of earlier versions: those of schemas that are read serve the same scores, others are refused."""
 
 import json
 import shutil
@@ -12,12 +12,13 @@ from taugate.retrieval.release import golden
 from taugate.retrieval.release.layout import MANIFEST
 from taugate.retrieval.release.manifest import SCHEMA_VERSION
 from taugate.retrieval.release.reader import load
+from taugate.retrieval.release.schema_2 import SCHEMA_2
 from tests.compatibility.write import DATA, FOLDER
 from tests.service.process.test_start import refusal
 from tests.service_process import ServiceProcess
 
 RELEASES = FOLDER / "releases"
-READ = sorted(folder.name for folder in RELEASES.glob(f"schema-{SCHEMA_VERSION}-*"))
+READ = sorted(folder.name for folder in RELEASES.glob(f"schema-[{SCHEMA_2}-{SCHEMA_VERSION}]-*"))
 QUESTION = "When does the last tram leave in Graz?"
 
 
@@ -31,7 +32,7 @@ def releases(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 def test_fixtures_cover_every_kind() -> None:
-    assert {"schema-2-baseline", "schema-2-early", "schema-2-everything"} <= set(READ)
+    assert {"schema-2-baseline", "schema-2-early", "schema-2-everything", "schema-2-last"} <= set(READ)
     manifest = json.loads(next((RELEASES / "schema-2-everything").rglob(MANIFEST)).read_bytes())
     assert (manifest["index"]["kind"], manifest["policy"]["kind"]) == ("hnsw", "relative")
     assert manifest["projection"] is not None
@@ -75,13 +76,13 @@ def test_calibration_continues_from_earlier_release(
     assert load(find(releases)).manifest.parent == before
     if (releases / str(before) / "outcomes.safetensors").exists():
         command = ["calibrate", str(DATA), "--releases", str(releases), "--encoder", str(encoder), "--seed", "1"]
-        assert cli.main([*command, "--promote-if", "accuracy not lower by more than 0.5"]) == 0
+        assert cli.main([*command, "--max-accuracy-drop", "0.5"]) == 0
 
 
 def test_schema_1_is_refused_with_remedy(capfd: pytest.CaptureFixture[str]) -> None:
     path = RELEASES / "schema-1"
     name = release_ids(path)[0]
-    message = f"{path / name / MANIFEST}: schema version 1, this taugate reads {SCHEMA_VERSION}; calibrate with this"
+    message = f"{path / name / MANIFEST}: schema version 1, this taugate reads 2 and 3; calibrate with this version"
     assert message in refusal("--releases", str(path))
     assert cli.main(["release", "verify", "--releases", str(path)]) == 1
     assert message in capfd.readouterr().err
@@ -89,10 +90,10 @@ def test_schema_1_is_refused_with_remedy(capfd: pytest.CaptureFixture[str]) -> N
     assert capfd.readouterr().out.startswith(f"* {name}")
 
 
-def test_later_schema_is_refused(tmp_path: Path) -> None:
+def test_later_schema_asks_for_upgrade(tmp_path: Path) -> None:
+    """So does the version before, which reads 2, of a release of this one."""
     releases = shutil.copytree(RELEASES / READ[0], tmp_path / "releases")
     path = find(releases) / MANIFEST
     path.write_text(json.dumps(json.loads(path.read_bytes()) | {"schema_version": SCHEMA_VERSION + 1}))
-    assert f"schema version {SCHEMA_VERSION + 1}, this taugate reads {SCHEMA_VERSION}" in refusal(
-        "--releases", str(releases)
-    )
+    message = f"schema version {SCHEMA_VERSION + 1}, this taugate reads 2 and 3; upgrade the services first, then the"
+    assert message in refusal("--releases", str(releases))

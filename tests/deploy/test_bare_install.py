@@ -90,7 +90,7 @@ def test_environment_has_no_extras(python: Path) -> None:
 COMMANDS = [
     *((), ("quickstart",), ("calibrate",), ("serve",), ("settings",), ("key", "new"), ("drift", "replay")),
     *(("drift", "baseline"), ("release",), ("completion",)),
-    *(("release", action) for action in ("list", "show", "verify", "diff", "history", "correlations", "promote")),
+    *(("release", action) for action in ("list", "show", "verify", "diff", "history", "promote")),
     *(("release", action) for action in ("rollback", "shadow", "prune", "erase", "sign", "push", "pull")),
 ]
 
@@ -117,7 +117,6 @@ def test_commands_work_without_extras(taugate: Run, releases: Path) -> None:
     for action in (("diff", other), ("shadow", other), ("shadow", "--none"), ("promote", other), ("rollback",)):
         done = taugate("release", *action, *where)
         assert done.returncode == 0, (action, done.stderr)
-    assert taugate("release", "correlations", *where).returncode == 2, "too few releases"
 
 
 def test_service_runs_without_extras(python: Path, releases: Path) -> None:

@@ -1,4 +1,7 @@
-"""Grammar, spelling and readability of Markdown pages."""
+"""Grammar, spelling and readability of Markdown pages.
+
+`make lint` runs it as `python -m tests.docs.prose`, which finds long sentences in two seconds.
+"""
 
 import json
 import subprocess
@@ -11,7 +14,14 @@ import textstat
 from markdown_it import MarkdownIt
 
 HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+DOCS = ROOT / "docs"
 DICTIONARY = HERE / "dictionary.txt"
+# Pages that a new reader opens first.
+FIRST = [ROOT / "README.md", DOCS / "index.md", *sorted((DOCS / "tutorial").glob("*.md"))]
+FIRST += sorted((DOCS / "how-to").glob("*.md"))
+# Sentences of more than 40 words are an error on these pages.
+SHORT_SENTENCES = [*FIRST, DOCS / "architecture.md", DOCS / "glossary.md", DOCS / "runbooks" / "index.md"]
 
 
 @dataclass(frozen=True)
@@ -25,11 +35,12 @@ class Finding:
     message: str
 
 
-def findings(pages: Sequence[Path], ignored: Sequence[str]) -> list[Finding]:
-    """Check pages with Harper, without its rules in `ignored`."""
+def findings(pages: Sequence[Path], ignored: Sequence[str] = (), only: Sequence[str] = ()) -> list[Finding]:
+    """Check pages with Harper, by its rules in `only` if there are any, without those in `ignored`."""
     command = [sys.executable, "-m", "harper", "lint", "--format", "json", "--quiet", "--no-color", "--dialect", "gb"]
     command += ["--user-dict-path", str(DICTIONARY)]
     command += [argument for rule in ignored for argument in ("--ignore", rule)]
+    command += [argument for rule in only for argument in ("--only", rule)]
     done = subprocess.run([*command, *map(str, pages)], capture_output=True, text=True, check=False)
     files = json.loads(done.stdout) if done.stdout.strip() else []
     return [
@@ -37,6 +48,11 @@ def findings(pages: Sequence[Path], ignored: Sequence[str]) -> list[Finding]:
         for file in files
         for lint in file["lints"]
     ]
+
+
+def long_sentences(pages: Sequence[Path]) -> list[str]:
+    """Return a line for each sentence of more than 40 words."""
+    return [f"{finding.page}:{finding.line}: {finding.message}" for finding in findings(pages, only=["LongSentences"])]
 
 
 def sentences(page: str) -> str:
@@ -63,3 +79,7 @@ def sentences(page: str) -> str:
 def reading_ease(page: str) -> float:
     """Return Flesch's reading ease of a page: 60 to 70 is plain English, below 50 is hard."""
     return float(textstat.flesch_reading_ease(sentences(page)))
+
+
+if __name__ == "__main__":
+    sys.exit("\n".join(long_sentences(SHORT_SENTENCES)) or None)

@@ -13,8 +13,8 @@ TUTORIAL = [DOCS / "tutorial" / "first-ten-minutes.md", DOCS / "tutorial" / "you
 
 
 @pytest.mark.usefixtures("quickstart")  # so that the sample is encoded once; the README runs a quickstart of its own
-def test_readme_runs(tmp_path: Path) -> None:
-    run_pages([ROOT / "README.md"], tmp_path)
+def test_readme_runs(taugate: Path | None, tmp_path: Path) -> None:
+    run_pages([ROOT / "README.md"], tmp_path, taugate=taugate)
 
 
 @pytest.mark.parametrize(

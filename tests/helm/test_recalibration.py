@@ -132,9 +132,6 @@ def test_promotion_always_or_by_rule() -> None:
         ),
         ("Accuracy  not lower by more than 1e-3 ", ["--max-accuracy-drop", "1e-3"]),
         ("kept share not higher", ["--max-kept-increase", "auto"]),
-        ("NDCG not lower", ["--promote-if", "NDCG not lower"]),  # which has no limit
-        ("accuracy not higher", ["--promote-if", "accuracy not higher"]),
-        ("accuracy not lower and", ["--promote-if", "accuracy not lower and"]),  # the command says what is wrong
     ],
 )
 def test_deprecated_rule_becomes_limits(rule: str, options: list[str]) -> None:

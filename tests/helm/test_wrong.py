@@ -188,6 +188,12 @@ WRONG: dict[str, tuple[Values, str, str, Values | None]] = {
         "recalibration.promotion.enabled=true",
         at("recalibration.promotion.enabled", True),
     ),
+    "a rule without limits in its place": (
+        at("recalibration.promotion", {"enabled": True, "rule": "NDCG not lower"}),
+        "is no longer read",
+        "maxAccuracyDrop and maxKeptIncrease",
+        at("recalibration.promotion", {"rule": None, "maxAccuracyDrop": 0.01}),
+    ),
     "a rule in both forms": (
         at("recalibration.promotion", {"enabled": False, "rule": "accuracy not lower", "maxAccuracyDrop": 0.01}),
         "is replaced by maxAccuracyDrop and maxKeptIncrease",

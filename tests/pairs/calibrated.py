@@ -85,26 +85,29 @@ def _certificates(manifest: Mapping[str, Any], name: str) -> list[Any]:
     return [certificate.get(name) for certificate in _policy(manifest, "certificates") or ()]
 
 
+def _limits(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
+    return (manifest.get("refusal") or {}).get("limits") or {}
+
+
 # What the manifest says of each option, for a value that is given.
 RECORDED: dict[str, Callable[[Mapping[str, Any], str], bool]] = {
     "encoder": lambda m, v: bool(m["encoder"]["name"]),
     "policy": lambda m, v: v == "auto" or _policy(m, "kind") in {v, "none"},
     "method": lambda m, v: _policy(m, "method") == v,
     "tau": lambda m, v: _policy(m, "tau") == float(v),
-    "rho": lambda m, v: m["refusal"]["rho"] == float(v),
+    "refuse": lambda m, v: (m.get("refusal") or {}).get("rho") == (None if v == "off" else float(v)),
     "max_loss": lambda m, v: _policy(m, "max_loss") == float(v.split(",")[0])
     and ("," not in v or _policy(m, "kind") == "none" or len(_policy(m, "levels")) == 2),
     "metric": lambda m, v: _policy(m, "metric") == v,
     "guarantee": lambda m, v: _policy(m, "statement") == v,
-    "confidence": lambda m, v: float(v) in {_policy(m, "confidence"), (m.get("abstention") or {}).get("confidence")},
+    "confidence": lambda m, v: float(v) in {_policy(m, "confidence"), _limits(m).get("confidence")},
     "max_empty": lambda m, v: float(v) in {_policy(m, "max_empty"),
-                                           ((m.get("abstention") or {}).get("empty_answerable") or {}).get("asked")},
+                                           (_limits(m).get("refused") or {}).get("asked")},
     "strata": lambda m, v: _policy(m, "kind") == "none" or m["strata"]["field"] == v.partition(".")[2],
     # A certificate that counts queries has nothing to cap.
     "count_at_most": lambda m, v: v in map(str, _certificates(m, "count_at_most"))
     or (v == "auto" and (any(_certificates(m, "count_at_most")) or "query" in _certificates(m, "unit"))),
-    "max_answered": lambda m, v: m["abstention"]["answered_unanswerable"]["asked"] == float(v),
-    "no_refusal": lambda m, v: not m.get("refusal"),
+    "max_answered": lambda m, v: _limits(m)["answered"]["asked"] == float(v),
     "labels": lambda m, v: m["labels"]["splits"] == v.split(","),
     "split": lambda m, v: m["data"]["split"] == v,
     "relevant_from": lambda m, v: m["data"]["relevant_from"] == int(v),

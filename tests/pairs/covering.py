@@ -28,8 +28,7 @@ def alone(pair: Pair) -> Row | None:
     given = dict(pair)
     needed: Row = {}
     for name, value in given.items():
-        if value is not None:
-            needed |= BY_NAME[name].needs or {}
+        needed |= BY_NAME[name].needed(value)
     needed |= {name: value for other in [*needed] for name, value in (BY_NAME[other].needs or {}).items()}
     if any(given.get(name, value) != value and given[name] is None for name, value in needed.items()):
         return None

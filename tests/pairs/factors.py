@@ -29,13 +29,17 @@ class Factor:
         name: Its name: of a field of the settings, with underscores.
         kind: What it is part of.
         values: The values.
-        needs: Values of other factors without which it is refused.
+        needs: Values of other factors without which it is refused, unless it is off.
     """
 
     name: str
     kind: Kind
     values: tuple[Value, ...]
     needs: Mapping[str, str] | None = None
+
+    def needed(self, value: Value) -> Mapping[str, str]:
+        """Return the values of other factors without which a value of this one is refused."""
+        return {} if value in {None, "off"} else self.needs or {}
 
 
 # Models are placeholders in braces, which a run replaces by paths.
@@ -46,7 +50,7 @@ FACTORS = (
     Factor("policy", Kind.OPTION, (None, "similarity", "relative", "gap", "probability", "auto")),
     Factor("method", Kind.OPTION, (None, "bootstrap", "non-inferiority", "risk-control")),
     Factor("tau", Kind.OPTION, (None, "0.3"), {"policy": "similarity"}),
-    Factor("rho", Kind.OPTION, (None, "0.2"), {"tau": "0.3", "policy": "similarity"}),
+    Factor("refuse", Kind.OPTION, (None, "off", "0.2"), {"tau": "0.3", "policy": "similarity"}),
     Factor("max_loss", Kind.OPTION, (None, "0.15", "0.15,0.3")),
     Factor("metric", Kind.OPTION, (None, "ndcg")),
     Factor("guarantee", Kind.OPTION, (None, "expected-loss")),
@@ -55,7 +59,6 @@ FACTORS = (
     Factor("strata", Kind.OPTION, (None, "metadata.part")),
     Factor("count_at_most", Kind.OPTION, (None, "1", "auto"), {"drawn": "documents"}),
     Factor("max_answered", Kind.OPTION, (None, "0.6")),
-    Factor("no_refusal", Kind.OPTION, (None, "")),
     Factor("labels", Kind.OPTION, (None, "human", "human,traffic")),
     Factor("split", Kind.OPTION, (None, "human", "generated")),
     Factor("relevant_from", Kind.OPTION, (None, "2")),
@@ -134,8 +137,9 @@ UNCHANGING = {
     "encoder_key_file": "who may use the endpoint",
     "no_promote": "moves no result", "force": "moves no result; given always", "sign_with": "adds a file",
     "max_accuracy_drop": "decides on the promotion alone", "max_kept_increase": "decides on the promotion alone",
-    "promote_if": "decides on the promotion alone",
+    "promote_if": "an old form of the two above",
     "engine": "needs a server; tests/calibration/engines, tests/service/engines", "embeddings": "needs an engine",
+    "no_refusal": "a deprecated name of refuse", "rho": "a deprecated name of refuse",
     "settings": "accepts a projection that the gate refuses",
     # Settings of the service.
     "releases_copy": "where a copy is kept", "trusted_keys": "what may be loaded", "host": "where it listens",

@@ -104,7 +104,7 @@ def _screens(release: str, manifest: dict[str, object], releases: Path) -> list[
     policy = manifest["policy"]
     assert isinstance(policy, dict)
     mine = next(each for each in listed if each["release"] == release)
-    pairs = {"tau": policy["tau"], "policy": policy["kind"], "k": policy["k"], "summary": manifest.get("summary")}
+    pairs = {"tau": policy.get("tau"), "policy": policy["kind"], "k": policy["k"], "summary": manifest.get("summary")}
     return [f"release list has another {name}" for name, value in pairs.items() if mine.get(name) != value]
 
 

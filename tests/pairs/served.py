@@ -207,12 +207,17 @@ class Served:
         """Of the replies that are said to be calibrated, no more lose their answer than the manifest says."""
         policy = self.manifest["policy"]
         limit = policy.get("max_loss")
-        if not policy.get("certificates") or policy["metric"] != "accuracy" or limit is None or policy["tau"] is None:
+        if (
+            not policy.get("certificates")
+            or policy["metric"] != "accuracy"
+            or limit is None
+            or policy.get("tau") is None
+        ):
             return
         filters: list[dict[str, Any] | None] = [None]
         if self.manifest.get("strata"):
             filters += [{"part": "a"}, {"part": "b"}]
-        refused = self.manifest.get("refusal") is not None or self.manifest.get("abstention") is not None
+        refused = (self.manifest.get("refusal") or {}).get("rho") is not None
         margin = (self.manifest.get("update") or {}).get("margin") or 0.0
         for query_filter in filters:
             more = {} if query_filter is None else {"filter": query_filter}
@@ -284,9 +289,9 @@ class Served:
     async def _one(self, http: httpx.AsyncClient, query: str, body: dict[str, Any], reply: dict[str, Any]) -> None:
         """Check one reply: its explanation, its filter, and whether it may be called calibrated."""
         results, scope = reply["results"], body.get("filter")
-        tau = self.manifest["policy"]["tau"]
+        tau = self.manifest["policy"].get("tau")
         if self.falls_back and reply.get("stage") == "first" and self.second is not None and not scope:
-            tau = self.second["first"]["policy"]["tau"]
+            tau = self.second["first"]["policy"].get("tau")
             self.wrong(reply["threshold"] != _float32(tau), "a fallback has another threshold than the first stage's")
         elif "threshold" in body and not self.falls_back:
             self.wrong(reply["calibrated"], "a threshold of the request is called calibrated")

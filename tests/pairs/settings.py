@@ -8,7 +8,7 @@ from taugate.cli.calibrate import command
 from taugate.errors import InputError
 from tests.pairs.factors import ANY, BY_NAME, CONFLICTS, Kind, Row
 
-_FLAGS = {"no_refusal", "accept_vectors"}
+_FLAGS = {"accept_vectors"}
 
 
 def refusal(row: Row) -> str | None:
@@ -22,7 +22,7 @@ def refusal(row: Row) -> str | None:
         ):
             return f"known at run time: {conflict}"
     for name, value in row.items():
-        needed = (BY_NAME[name].needs or {}) if value is not None else {}
+        needed = BY_NAME[name].needed(value)
         if any(row.get(other, expected) in {None, BY_NAME[other].values[0]} for other, expected in needed.items()):
             return f"{name} needs {needed}"
     return option_refusal(row)

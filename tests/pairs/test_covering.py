@@ -12,8 +12,8 @@ from tests.pairs.settings import option_refusal, refusal
 
 # Those that exclude one another or need one another.
 SOME = [factor for factor in FACTORS if factor.name in {
-    "documents", "unanswerable", "encoder", "policy", "method", "tau", "rho", "max_loss", "strata", "count_at_most",
-    "max_answered", "no_refusal", "drawn", "precision", "rerank", "rerank_candidates",
+    "documents", "unanswerable", "encoder", "policy", "method", "tau", "refuse", "max_loss", "strata", "count_at_most",
+    "max_answered", "drawn", "precision", "rerank", "rerank_candidates",
 }]  # fmt: skip
 
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from taugate.registry.catalog import current_id
-from taugate.registry.writer import copy_encoder
 from taugate.retrieval.encoder.encoder import CONFIG
 from taugate.retrieval.encoder.tokenizer import TOKENIZER
+from taugate.retrieval.release.encoders import EncoderFolder
 from taugate.retrieval.release.reader import load
 from taugate.service.access.authorization import _stamp
 from tests.calibration.commands import Capture, small
@@ -46,9 +46,9 @@ def test_equal_file_of_two_encoders_is_stored_once(tmp_path: Path) -> None:
     encoder = write_fake_encoder(tmp_path / "exported", ["a text", "another one"])
     release = tmp_path / "release"
     release.mkdir()
-    copy_encoder(encoder, release / "encoder")
+    EncoderFolder(release / "encoder").write(encoder)
     (encoder / CONFIG).write_bytes((encoder / CONFIG).read_bytes() + b"\n")
-    copy_encoder(encoder, release / "encoder-float32")
+    EncoderFolder(release / "encoder-float32").write(encoder)
     tokenizers, configs = (
         [release / name / file for name in ("encoder", "encoder-float32")] for file in (TOKENIZER, CONFIG)
     )

@@ -170,10 +170,10 @@ def test_recalibration_works_from_object_store(
     """The first release, the same once more, one that keeps less, and one that may not be promoted."""
     for name in ("corpus.jsonl", "queries.jsonl", "qrels/test.tsv"):
         store.put(f"zaragoza/{name}", (sample / name).read_bytes())
-    data, rule = f"{store.url}/zaragoza", "accuracy not lower by more than 0.1 and kept share not higher"
+    data, rule = f"{store.url}/zaragoza", ("--max-accuracy-drop", "0.1", "--max-kept-increase", "auto")
 
     def run(day: str, *more: str) -> list[int]:
-        return cron(store, data, tmp_path / day, encoder, "--promote-if", rule, *more)
+        return cron(store, data, tmp_path / day, encoder, *rule, *more)
 
     assert run("monday") == [0, 0, 0]
     assert "no release is current there; nothing was pulled" in capfd.readouterr().err

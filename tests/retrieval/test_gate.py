@@ -20,7 +20,7 @@ from taugate_client import Gate as ClientGate
 from taugate_client import InvalidConfiguration, InvalidRequest
 from tests.runs import dense_results, fused_with_cosine, write_json
 
-CORPUS_OPTIONS = ("--no-refusal", "--lexical", "off")
+CORPUS_OPTIONS = ("--refuse", "off", "--lexical", "off")
 
 
 @pytest.fixture(scope="module")
@@ -64,14 +64,14 @@ def test_gate_keeps_what_the_calibration_kept_to_the_bit(run: Path, calibrated: 
     replies = [gate.cut(results) for results in results_of(run)]
     assert [reply.uncut_kept for reply in replies] == gate.reference.kept.tolist()
     assert [len(reply.results) for reply in replies] == gate.reference.kept.tolist()
-    np.testing.assert_array_equal(np.array([reply.top for reply in replies]), gate.reference.top)
+    np.testing.assert_array_equal(np.array([reply.uncut for reply in replies]), gate.reference.top)
     assert all(reply.calibrated for reply in replies)
 
 
 def test_reply_names_rank_relevance_threshold_and_policy(run: Path, gate: Gate) -> None:
     reply = gate.cut(results_of(run)[0])
     assert (reply.policy, reply.threshold) == ("probability", float(np.float32(gate.manifest.policy.tau or 0)))
-    assert (reply.considered, reply.considered - reply.dropped) == (5, len(reply.results))
+    assert (reply.considered, len(reply.positions)) == (5, len(reply.results))
     for kept in reply.results:
         assert kept.relevance is not None
         assert kept.relevance >= (reply.threshold or 0)

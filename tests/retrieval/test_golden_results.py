@@ -102,23 +102,23 @@ def test_grown_store_answers_more_than_promised() -> None:
     golden = [
         GoldenResults(f"u{row}", None, [ScoredResult("d", 0.1 * row, None)], unanswerable=True) for row in range(4)
     ]
-    rule = Mock(answered_unanswerable=Mock(asked=0.1))
+    refusal = Mock(limits=Mock(answered=Mock(asked=0.1)))
     gate = Mock(
-        manifest=Mock(abstention=rule),
+        manifest=Mock(refusal=refusal),
         cut=lambda results: Mock(results=[result for result in results if result.score > 0.25]),
     )
     assert grown_store(golden, live(golden), gate) is None
     grown = {question.query_id: [ScoredResult("new", 0.9, None)] for question in golden[:2]}
     assert "3 of 4 unanswerable questions get a result, 1 at" in str(grown_store(golden, live(golden) | grown, gate))
-    assert grown_store(golden, live(golden) | grown, Mock(manifest=Mock(abstention=None, refusal=None))) is None
+    assert grown_store(golden, live(golden) | grown, Mock(manifest=Mock(refusal=None))) is None
 
 
 def test_grown_store_answers_off_topic_questions_that_rho_refused() -> None:
     """ρ was stated to refuse nine in ten questions of the worse kind."""
     golden = [GoldenResults(f"o{row}", None, [ScoredResult("d", 0.1, None)], unanswerable=True) for row in range(10)]
-    refusal = Mock(off_topic=Mock(lower=0.95), request=Mock(lower=0.9))
+    refusal = Mock(limits=None, evidence={"off_topic": Mock(lower=0.95), "request": Mock(lower=0.9)})
     gate = Mock(
-        manifest=Mock(abstention=None, refusal=refusal),
+        manifest=Mock(refusal=refusal),
         cut=lambda results: Mock(results=[result for result in results if result.score > 0.25]),
     )
     grown = [{question.query_id: [ScoredResult("new", 0.9, None)] for question in golden[:count]} for count in (1, 2)]

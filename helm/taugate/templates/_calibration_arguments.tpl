@@ -25,20 +25,19 @@
 {{- $arguments | toJson }}
 {{- end }}
 
-{{/* The options of a rule that is a sentence, as a JSON array. Only a quantity that has no limit needs the deprecated option. */}}
+{{/* The options of a rule that is a sentence, as a JSON array; empty if there are none for it. */}}
 {{- define "taugate.ruleArguments" -}}
 {{- $rule := regexReplaceAll "\\s+" (lower . | trim) " " }}
 {{- $accuracy := "accuracy not lower( by more than [0-9][0-9.e-]*)?" }}
 {{- $kept := "kept share not higher( by more than [0-9][0-9.e-]*)?" }}
-{{- $arguments := list "--promote-if" . }}
 {{- if regexMatch (printf "^(%s|%s|%s and %s)$" $accuracy $kept $accuracy $kept) $rule }}
-{{- $arguments = list }}
+{{- $arguments := list }}
 {{- range $clause := splitList " and " $rule }}
 {{- $option := ternary "--max-accuracy-drop" "--max-kept-increase" (hasPrefix "accuracy" $clause) }}
 {{- $arguments = concat $arguments (list $option (regexFind "[0-9][0-9.e-]*$" $clause | default "auto")) }}
 {{- end }}
-{{- end }}
 {{- $arguments | toJson }}
+{{- end }}
 {{- end }}
 
 {{/*

@@ -39,6 +39,9 @@ recalibration has no data: set recalibration.data.url, such as s3://bucket/data/
 {{- if and $values.promotion.rule (or $values.promotion.maxAccuracyDrop $values.promotion.maxKeptIncrease) }}
 recalibration.promotion.rule is replaced by maxAccuracyDrop and maxKeptIncrease: leave it out
 {{- end }}
+{{- if and $values.promotion.rule (not (include "taugate.ruleArguments" $values.promotion.rule)) }}
+this sentence in recalibration.promotion.rule is no longer read: use recalibration.promotion.maxAccuracyDrop and maxKeptIncrease
+{{- end }}
 {{- if and (or $values.promotion.rule $values.promotion.maxAccuracyDrop $values.promotion.maxKeptIncrease) (not $values.promotion.enabled) }}
 a rule of recalibration.promotion has no effect while promotion is off: set recalibration.promotion.enabled=true, or remove the rule
 {{- end }}

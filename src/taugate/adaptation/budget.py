@@ -223,7 +223,7 @@ def text_seconds(encoder: ExportedEncoder, documents: Sequence[str], queries: Se
 def encoding_seconds(corpus: DocumentStore, queries: AdaptationQueries, encoder: ExportedEncoder, seed: int) -> float:
     """Estimate on a sample how long the texts take that the cache lacks."""
     documents, questions = sample(corpus, queries.train, seed)
-    cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
+    cache = EmbeddingCache.of(encoder)
     keys = {cache.key(encoder.config.cached_as("document") + text) for text in documents}
     new = 1 - len(cache.get([*keys])) / len(keys)
     parts = (queries.train, queries.validation, queries.unseen)

@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 
 from taugate.adaptation.measures import BASE
 from taugate.adaptation.recipes import EncodedPairs, LearnedRecipes
-from taugate.calibration.gate.baseline import LexicalPart, RankingOutcomes, SearchTrial
+from taugate.calibration.gate.accepted import LexicalPart
+from taugate.calibration.gate.baseline import RankingOutcomes, SearchTrial
 from taugate.calibration.gate.gate import GateCandidate, judge
 from taugate.calibration.gate.lexical import GRID, PROVISIONAL_WEIGHT
 from taugate.calibration.metrics.clusters import SamplingUnits, clusters

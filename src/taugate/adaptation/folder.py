@@ -17,12 +17,12 @@ from taugate.calibration.export.linear_layer import fold_linear_map
 from taugate.calibration.export.onnx_export import depends_on_company, write_config
 from taugate.calibration.export.torch_model import load_model, refuse_unknown_modules
 from taugate.errors import InputError
-from taugate.registry.writer import copy_encoder
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.encoder.graph import MODEL
 from taugate.retrieval.encoder.loading import load_encoder
 from taugate.retrieval.encoder.tokenizer import TOKENIZER
 from taugate.retrieval.release.adaptation import ADAPTATION, DOCUMENTS, AdaptationRecord
+from taugate.retrieval.release.encoders import EncoderFolder
 from taugate.storage.files import disk_failure, set_mode, sha256_file, write_synced
 from taugate.storage.folders import staging_folder
 
@@ -77,7 +77,7 @@ def write_encoder(
     def write_all(staging: Path) -> None:
         write(staging)
         if learned is not None and learned.keeps_documents:
-            copy_encoder(exported.folder, staging / DOCUMENTS)
+            EncoderFolder(staging / DOCUMENTS).write(exported.folder)
         write_synced(staging / ADAPTATION, (record.model_dump_json(indent=2) + "\n").encode())
 
     write_folder(target, write_all)

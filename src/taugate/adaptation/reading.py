@@ -90,7 +90,7 @@ def encode_pairs(
     job: Job,
 ) -> EncodedPairs:
     """Encode documents and queries with the base encoder, or read their embeddings from the cache."""
-    cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
+    cache = EmbeddingCache.of(encoder)
     encoded = EncodedPairs.encode(dataset.documents, queries, encoder, cache, job)
     if cache.failure:
         job.report(f"warning: no embedding cache: {cache.failure}")

@@ -1,7 +1,7 @@
 """`taugate calibrate`: settings from the command line, progress to stderr, the result to stdout."""
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -30,14 +30,17 @@ from taugate.cli.terminal.options import (
     part,
     specified,
 )
+from taugate.cli.terminal.output import say
 from taugate.cli.terminal.promotion import PROMOTION, PromotionOptions
 from taugate.cli.terminal.summary import CalibratedRelease, print_release
+from taugate.errors import InputError
 from taugate.ingestion.dataset.vectors import has_vectors
 from taugate.registry.catalog import pointed_id
 from taugate.registry.writer import without_equal
 from taugate.retrieval.encoder.own_vectors import VECTORS
 from taugate.retrieval.release.layout import CURRENT
 from taugate.retrieval.release.manifest import ReleaseManifest
+from taugate.storage.json_values import Json
 
 if TYPE_CHECKING:  # needs the extra `calibration`
     from taugate.calibration.progress import Job
@@ -47,7 +50,7 @@ if TYPE_CHECKING:  # needs the extra `calibration`
 _COMMON = (
     "data", "releases", "k", "encoder", "max_loss", "max_answered", "precision", "max_accuracy_drop", "no_promote",
 )  # fmt: skip
-_THRESHOLD = OptionGroup("threshold", "by default, the papers' rule; with --max-loss alone, a certified threshold")
+THRESHOLD = OptionGroup("threshold", "by default, the papers' rule; with --max-loss alone, a certified threshold")
 _GATE = OptionGroup("gate", "a cheaper option is used if it is shown to lose less than a margin")
 _ENDPOINT = OptionGroup("endpoint", "an encoder that another machine runs, if --encoder is openai:URL or tei:URL")
 _ENGINE = OptionGroup("engine", "an external store for a corpus that does not fit on one machine")
@@ -161,10 +164,26 @@ def publish_calibrated(
     return CalibratedRelease(data, manifest, path, request, ending, previous)
 
 
+def with_refuse(requested: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the given options with --refuse in place of its deprecated names, and print a notice of these.
+
+    Raises:
+        InputError: If several are given.
+    """
+    values = {**requested}
+    deprecated = {"--no-refusal": "off" if values.pop("no_refusal", None) else None, "--rho": values.pop("rho", None)}
+    for name, value in deprecated.items():
+        if value is not None:
+            say(f"warning: {name} is deprecated and will be removed in version 0.4; use --refuse {value}")
+            if "refuse" in values:
+                raise InputError(f"{name}: --refuse {values['refuse']} is given as well; leave out one of the two")
+            values["refuse"] = value
+    return values
+
+
 def _run(**values: Any) -> int:  # noqa: ANN401 (of the types of the settings)
-    requested = specified(values)
-    own_values = {name: requested.pop(name) for name in CalibrateOptions.fields() if name in requested}
-    options = CalibrateOptions(**own_values)
+    requested = with_refuse(specified(values))
+    options = CalibrateOptions.taken_from(requested)
     if options.settings is not None:
         requested["accept"] = accepted_in(options.settings)
     return print_calibrated(calibrate_and_publish(options, CalibrationSettings.from_options(requested)), options)
@@ -172,22 +191,40 @@ def _run(**values: Any) -> int:  # noqa: ANN401 (of the types of the settings)
 
 def print_calibrated(release: CalibratedRelease, options: CalibratedOptions) -> int:
     """Print a release, and what became of it; returns the exit code."""
-    value = {"release": release.path.name, "path": str(release.path), "manifest": release.manifest.model_dump()}
+    value: dict[str, Json] = {
+        "release": release.path.name,
+        "path": str(release.path),
+        "manifest": release.manifest.model_dump(),
+    }
     if release.request.rule is not None:
         value["promotion"] = promotion_json(release.request.rule, release.ending)
-    printed = value if options.as_json else release.path
+    printed: Path | dict[str, Json] = value if options.as_json else release.path
     return print_release(printed, release.rows() | release.next_rows(), release.ending, release.ending.sentences)
 
 
-NO_REFUSAL = Option(
-    ["--no-refusal"],
-    is_flag=True,
-    default=None,
-    help="refuse no query as a whole (default: a query is refused if its best similarity is below ρ, which refuses "
-    "questions about other subjects; not with --tau)",
-)
-NO_REFUSAL.group = _THRESHOLD
+NO_REFUSAL = Option(["--no-refusal"], is_flag=True, default=None, hidden=True)
+_COUNT = Appearance("N|auto", type=number_or("auto", number=int, example="a whole number of 1 or more"))
 _gate_confidence = Appearance("P", ("--gate-confidence", "gate_confidence"))
+
+
+def threshold_parameters(*more: str) -> list[click.Parameter]:
+    """Return the options that decide the threshold; `more` names further fields of its rule."""
+    names = ("method", "policy", "max_loss", "metric", "guarantee", "confidence", "max_empty")
+    return [
+        *parameters(
+            ThresholdRule,
+            *(*names, *more, "count_at_most", "tau"),
+            group=THRESHOLD,
+            optional=True,
+            max_loss=Appearance("X[,X…]", type=shares),
+            confidence=Appearance("P"),
+            strata=Appearance("metadata.FIELD"),
+            count_at_most=_COUNT,
+        ),
+        *parameters(AbstentionRule, "max_answered", group=THRESHOLD, optional=True),
+    ]
+
+
 command = Command(
     "calibrate",
     callback=_run,
@@ -202,22 +239,15 @@ command = Command(
             relevant_from=Appearance("GRADE"),
             labels=Appearance("SPLITS", type=lambda text: tuple(text.split(","))),
         ),
+        *threshold_parameters("strata"),
         *parameters(
-            ThresholdRule,
-            *("method", "policy", "max_loss", "metric", "guarantee", "confidence", "max_empty", "strata"),
-            *("count_at_most", "tau"),
-            group=_THRESHOLD,
-            optional=True,
-            max_loss=Appearance("X[,X…]", type=shares),
-            confidence=Appearance("P"),
-            strata=Appearance("metadata.FIELD"),
-            count_at_most=Appearance(
-                "N|auto", type=number_or("auto", number=int, example="a whole number of 1 or more")
-            ),
+            CalibrationSettings,
+            "refuse",
+            group=THRESHOLD,
+            refuse=Appearance("auto|off|RHO", type=number_or("auto", "off", example="a threshold ρ such as 0.4")),
         ),
-        *parameters(AbstentionRule, "max_answered", group=_THRESHOLD, optional=True),
-        *parameters(CalibrationSettings, "rho", group=_THRESHOLD, optional=True),
         NO_REFUSAL,
+        Option(["--rho"], type=float, hidden=True),
         *parameters(
             CandidateSettings,
             *("lexical", "projection", "retention", "precision", "index", "rerank", "rerank_candidates"),
@@ -225,9 +255,7 @@ command = Command(
             lexical=LEXICAL,
             retention=Appearance("R"),
             rerank=Appearance("MODEL"),
-            rerank_candidates=Appearance(
-                "N|auto", type=number_or("auto", number=int, example="a whole number of 1 or more")
-            ),
+            rerank_candidates=_COUNT,
         ),
         *parameters(GateSettings, "margin", group=_GATE),
         *parameters(GateSettings, "confidence", group=_GATE, confidence=_gate_confidence),

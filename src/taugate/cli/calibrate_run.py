@@ -4,14 +4,22 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import click
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from taugate.calibration.settings.rules import AbstentionRule, ThresholdRule
 from taugate.calibration.settings.settings import CalibrationSettings
-from taugate.cli.calibrate import NO_REFUSAL, CalibratedOptions, print_calibrated, publish_calibrated, shares
-from taugate.cli.terminal.command import Command, OptionGroup
-from taugate.cli.terminal.options import Appearance, number_or, option, parameters, specified
+from taugate.cli.calibrate import (
+    NO_REFUSAL,
+    THRESHOLD,
+    CalibratedOptions,
+    print_calibrated,
+    publish_calibrated,
+    threshold_parameters,
+    with_refuse,
+)
+from taugate.cli.terminal.command import Command
+from taugate.cli.terminal.options import Appearance, option, parameters, specified
 from taugate.cli.terminal.promotion import PROMOTION, PromotionOptions
 from taugate.ingestion.runs.recording import off_topic_run
 from taugate.retrieval.policy.scales import ScoreScale
@@ -21,7 +29,6 @@ if TYPE_CHECKING:  # needs the extra `calibration`
     from taugate.calibration.progress import Job
 
 _COMMON = ("run", "qrels", "releases", "k", "scores", "max_loss", "max_answered", "no_promote")
-_THRESHOLD = OptionGroup("threshold", "by default, the papers' rule; with --max-loss alone, a certified threshold")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,9 +58,8 @@ class CalibrateRunOptions(CalibratedOptions):
 def _run(**values: Any) -> int:  # noqa: ANN401 (of the types of the settings)
     from taugate.cli.terminal.display import ProgressDisplay  # needs the extra `calibration`
 
-    requested = specified(values)
-    own_values = {name: requested.pop(name) for name in CalibrateRunOptions.fields() if name in requested}
-    options = CalibrateRunOptions(**own_values)
+    requested = with_refuse(specified(values))
+    options = CalibrateRunOptions.taken_from(requested)
     settings = CalibrationSettings.from_options(requested)
     written = off_topic_run(options.run)
     off_topic = options.off_topic or (written if written.exists() else None)
@@ -82,18 +88,10 @@ command = Command(
             *("relevant_from", "drawn", "k", "bootstraps", "sample_size", "seed", "holdout", "overlap_percentile"),
             relevant_from=Appearance("GRADE"),
         ),
+        *threshold_parameters(),
         *parameters(
-            ThresholdRule,
-            *("method", "policy", "max_loss", "metric", "guarantee", "confidence", "max_empty", "count_at_most", "tau"),
-            group=_THRESHOLD,
-            optional=True,
-            max_loss=Appearance("X[,X…]", type=shares),
-            confidence=Appearance("P"),
-            count_at_most=Appearance(
-                "N|auto", type=number_or("auto", number=int, example="a whole number of 1 or more")
-            ),
+            CalibrationSettings, "refuse", group=THRESHOLD, refuse=Appearance(type=click.Choice(["auto", "off"]))
         ),
-        *parameters(AbstentionRule, "max_answered", group=_THRESHOLD, optional=True),
         NO_REFUSAL,
         *parameters(PromotionOptions, group=PROMOTION),
         *parameters(CalibrateRunOptions, "new_encoder", group=PROMOTION),

@@ -1,7 +1,7 @@
 """`taugate compare`: several encoders on one data set, as a table, and which one to choose."""
 
 import shlex
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import click
 from pydantic import Field
@@ -11,8 +11,8 @@ from taugate.calibration.encoding.endpoint_source import EndpointOptions
 from taugate.calibration.encoding.input_options import InputOptions
 from taugate.calibration.encoding.source import RequestedEncoder
 from taugate.calibration.settings.options import RELEVANT_FROM, Advice, Options, RelevantFrom, SplitName
-from taugate.calibration.settings.rules import MAX_LOSS
-from taugate.calibration.settings.settings import CalibrationSettings, LexicalChoice
+from taugate.calibration.settings.rules import MAX_LOSS, ThresholdRule
+from taugate.calibration.settings.settings import CalibrationSettings, CandidateSettings, LexicalChoice
 from taugate.cli.terminal.command import Command
 from taugate.cli.terminal.options import (
     LEXICAL,
@@ -30,15 +30,16 @@ from taugate.errors import InputError
 from taugate.retrieval.encoder.own_vectors import VECTORS
 from taugate.retrieval.policy.policy import Metric
 from taugate.retrieval.release.evidence import Interval
+from taugate.storage.json_values import Json
 
 if TYPE_CHECKING:  # needs the extra `calibration`
     from collections.abc import Iterator, Sequence
 
     from taugate.calibration.comparison.encoders import EncoderComparison, MeasuredEncoder
+    from taugate.retrieval.release.evidence import Estimate
 
 _SHARE = Advice("give a share above 0 and below 1")
 _Share = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False), _SHARE]
-_FIGURES = ("accuracy", "ndcg", "coe", "roe")
 _OF_ENDPOINT = ("model", "dimensions", "encoder_key_file")
 # One encoder with its options, in one argument of the shell.
 _encoder_argument = Command(
@@ -106,10 +107,13 @@ def run(options: CompareOptions) -> int:
     """
     if len({*options.encoders}) < len(options.encoders) or len(options.encoders) < 2:
         raise InputError("give two or more encoders, each once")
-    settings = CalibrationSettings.from_options(
-        {"k": options.k, "seed": options.seed, "max_loss": [options.max_loss], "lexical": options.lexical}
-        | ({} if options.split is None else {"split": options.split})
-        | {"metric": options.metric, "no_refusal": True, "relevant_from": options.relevant_from}
+    settings = CalibrationSettings(
+        split=options.split,
+        relevant_from=options.relevant_from,
+        k=options.k,
+        seed=options.seed,
+        rule=ThresholdRule.from_options(max_loss=[options.max_loss], metric=options.metric),
+        candidates=CandidateSettings(lexical=options.lexical),
     )
     # Imported here because it needs the extra `calibration`.
     from taugate.cli.terminal.display import ProgressDisplay
@@ -132,8 +136,10 @@ def run(options: CompareOptions) -> int:
     return 0
 
 
-def comparison_json(comparison: "EncoderComparison") -> dict[str, Any]:
+def comparison_json(comparison: "EncoderComparison") -> dict[str, Json]:
     """Return a comparison as JSON: the encoders, the best first, the differences, and the choice."""
+    from taugate.calibration.comparison.correlations import correlations  # needs the extra `calibration`
+
     return {
         "choice": comparison.choice,
         "sentence": comparison.sentence,
@@ -145,26 +151,25 @@ def comparison_json(comparison: "EncoderComparison") -> dict[str, Any]:
                 "second": difference.second,
                 "accuracy": difference.accuracy.model_dump(),
                 "ndcg": difference.ndcg.model_dump(),
-                "everyday": difference.everyday and difference.everyday.model_dump(),
+                "everyday": None if difference.everyday is None else difference.everyday.model_dump(),
             }
             for difference in comparison.differences
         ],
+        "correlations": correlations(comparison.encoders),
     }
 
 
-def _encoder(encoder: "MeasuredEncoder") -> dict[str, Any]:
-    measured, cost = encoder.metrics, encoder.cost
-    estimates = {name: getattr(measured, name) for name in _FIGURES}
+def _encoder(encoder: "MeasuredEncoder") -> dict[str, Json]:
+    cost = encoder.cost
     return {
         "encoder": encoder.name,
-        "accuracy": encoder.mean("accuracy"),
-        "ndcg": encoder.mean("ndcg"),
-        "coe": measured.coe.mean,
-        "roe": None if measured.roe is None else measured.roe.mean,
+        **{name: mean for name, mean, _ in _figures(encoder)},
         "intervals": {
-            name: {"lower": estimate.lower, "upper": estimate.upper} for name, estimate in estimates.items() if estimate
+            name: {"lower": estimate.lower, "upper": estimate.upper}
+            for name, _, estimate in _figures(encoder)
+            if estimate
         },
-        "measures": encoder.measures and encoder.measures.model_dump(),
+        "measures": None if encoder.measures is None else encoder.measures.model_dump(exclude_none=False),
         "kept": encoder.kept,
         "lexical_weight": encoder.lexical,
         "milliseconds": cost.milliseconds,
@@ -174,19 +179,27 @@ def _encoder(encoder: "MeasuredEncoder") -> dict[str, Any]:
     }
 
 
+def _figures(encoder: "MeasuredEncoder") -> "Iterator[tuple[str, float | None, Estimate | None]]":
+    """Yield the name of each figure, its mean, and its interval on the queries that measure the threshold."""
+    measured = encoder.metrics
+    yield "accuracy", encoder.mean("accuracy"), measured.accuracy
+    yield "ndcg", encoder.mean("ndcg"), measured.ndcg
+    yield "coe", measured.coe.mean, measured.coe
+    yield "roe", None if measured.roe is None else measured.roe.mean, measured.roe
+
+
 def _print_tables(comparison: "EncoderComparison", options: CompareOptions) -> None:
     """Print the encoders, and then the differences of all pairs, the better encoder first."""
     kept = f"kept at {100 * options.max_loss:g} %"
     titles = ("encoder (CI width)", f"accuracy@{options.k}", f"NDCG@{options.k}", "COE", "ROE", kept, "words")
     rows: list[tuple[str, ...]] = [(*titles, "ms a query", "documents/s", "MB", "MB in memory")]
-    for row in map(_encoder, comparison.encoders):
-        widths = {name: limits["upper"] - limits["lower"] for name, limits in row["intervals"].items()}
-        shares = [f"{row[name]:.3f} ({widths[name]:.3f})" if name in widths else "–" for name in _FIGURES]
-        kept = "none" if row["kept"] is None else f"{row['kept']:.2f}"
-        words = "off" if row["lexical_weight"] is None else f"{row['lexical_weight']:g}"
-        times = ["–" if row[name] is None else f"{row[name]:.1f}" for name in ("milliseconds", "documents_per_second")]
-        sizes = [f"{row[name] / 1e6:.0f}" for name in ("bytes", "memory_bytes")]
-        rows.append((row["encoder"], *shares, kept, words, *times, *sizes))
+    for encoder in comparison.encoders:
+        shares = [f"{mean:.3f} ({of.upper - of.lower:.3f})" if of else "–" for _, mean, of in _figures(encoder)]
+        cost, kept = encoder.cost, "none" if encoder.kept is None else f"{encoder.kept:.2f}"
+        words = "off" if encoder.lexical is None else f"{encoder.lexical:g}"
+        times = ["–" if time is None else f"{time:.1f}" for time in (cost.milliseconds, cost.documents_per_second)]
+        sizes = [f"{size / 1e6:.0f}" for size in (cost.bytes, cost.bytes + cost.vector_bytes)]
+        rows.append((encoder.name, *shares, kept, words, *times, *sizes))
     print_result("\n".join(aligned(rows, right=range(1, len(rows[0])))))
     print_result("")
     lines = [("difference", f"accuracy@{options.k}, points", f"NDCG@{options.k}, points")]
@@ -194,6 +207,14 @@ def _print_tables(comparison: "EncoderComparison", options: CompareOptions) -> N
         (f"{pair.first} − {pair.second}", _points(pair.accuracy), _points(pair.ndcg)) for pair in comparison.differences
     ]
     print_result("\n".join(aligned(lines, right=(1, 2))))
+    from taugate.calibration.comparison.correlations import correlations  # needs the extra `calibration`
+
+    correlated = correlations(comparison.encoders)
+    if correlated:
+        rows = [("correlation over the encoders", "r")]
+        rows += [(pair, "–" if value is None else f"{value:+.3f}") for pair, value in correlated.items()]
+        print_result("")
+        print_result("\n".join(aligned(rows, right=(1,))))
     for table in _measure_tables(comparison):
         print_result("")
         print_result("\n".join(aligned(table, right=range(1, len(table[0])))))

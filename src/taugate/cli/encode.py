@@ -13,6 +13,7 @@ from taugate.calibration.encoding.source import DEFAULT_ENCODER, RequestedEncode
 from taugate.calibration.settings.options import option_of
 from taugate.cli.terminal.options import Appearance, AsJson, command_of, option, part
 from taugate.cli.terminal.output import print_result, say_labelled
+from taugate.storage.json_values import Json
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +53,7 @@ def run(options: EncodeOptions) -> int:
         encoder = RequestedEncoder(options.encoder, new=True, input_options=reads, endpoint_options=endpoint)
         encoded = encode_corpus(options.data, options.to, encoder, workers, job)
     record = encoded.record
-    value = {
+    value: dict[str, Json] = {
         "location": options.to,
         "digest": record.digest,
         "documents": record.rows,

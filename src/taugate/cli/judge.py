@@ -51,23 +51,25 @@ class JudgeOptions(Options):
     disputed: bool = option(False, "show only results on which the other judges are evenly divided")
     judge: Annotated[_Name | None, _ADVICE] = option(None, "name of the judge (default: the user name)")
     split: Annotated[_Name, _ADVICE] = option(HUMAN, "split that the judgements go to")
-    web: bool = option(False, "judge on a page in the browser of this machine")
+    web: Annotated[bool, Appearance(hidden=True)] = option(False, "deprecated: the page is the only way to judge")
     port: int | None = option(None, "port of the page (default: any free one)", "P")
     seed: int | None = option(None, "seed of every random choice (default: 0)")
     as_json: AsJson = False
 
 
 def run(options: JudgeOptions) -> int:
-    """Judge the results of a sample of queries, one key for each result.
+    """Judge the results of a sample of queries on a page in the browser, with one key for each result.
 
-    The sample prefers queries with results near the threshold. Stop at any time; the same command resumes.
+    Only this machine can open the page. The sample prefers queries with results near the threshold. Stop at any time;
+    the same command resumes.
     """
-    from taugate.cli.judging.terminal import judge_in_terminal
     from taugate.cli.judging.web import judge_on_page
     from taugate.ingestion.labels.judging import SampleRequest, judging, sample_to_judge
     from taugate.registry.catalog import find
 
     data, split, judge = options.data, options.split, options.judge or _user()
+    if options.web:
+        say("warning: --web is deprecated and will be removed in version 0.4; `taugate judge` always opens the page")
     if split in {GENERATED, TRAFFIC}:
         raise InputError(f"--split {split}: another command writes this split; leave --split out, or give another name")
     request = SampleRequest(options.n, options.seed, options.more)
@@ -84,10 +86,7 @@ def run(options: JudgeOptions) -> int:
     commands = _commands(options)
     with judging(data, split, sample, judge, only_disputed=options.disputed) as work:
         try:
-            if options.web:
-                judge_on_page(work, options.port or 0, commands)
-            else:
-                judge_in_terminal(work)
+            judge_on_page(work, options.port or 0, commands)
         finally:  # also after Ctrl-C
             verdicts = _write(work)
             progress = work.session.progress()
@@ -126,7 +125,7 @@ def _commands(options: JudgeOptions) -> "Commands":
     common = f"{quote(str(options.data))} {source}"
     split = "" if options.split == HUMAN else f" --split {quote(options.split)}"
     judge = "" if options.judge is None else f" --judge {quote(options.judge)}"
-    again = f"taugate judge {common}{split}{judge}{' --disputed' * options.disputed}{' --web' * options.web}"
+    again = f"taugate judge {common}{split}{judge}{' --disputed' * options.disputed}"
     qrels = quote(str(options.data / qrels_of(options.split)))
     if options.run is not None:
         return Commands(again, f"taugate calibrate-run {quote(str(options.run))} {qrels} --releases gates")

@@ -19,7 +19,7 @@ from taugate.cli.terminal.early_checks import check_words
 from taugate.cli.terminal.interrupts import INTERRUPTED, MESSAGE, interrupted
 from taugate.cli.terminal.output import say
 from taugate.cli.terminal.streams import READER_GONE, reader_is_gone
-from taugate.errors import EncoderUnavailable, EngineUnavailable, NotPromoted, StoreError, TaugateError
+from taugate.errors import TaugateError
 from taugate.storage.folders import set_missing_home
 
 # The subcommands with their help texts, in the groups of the help. A module named after each, with `_` for `-`, has its
@@ -150,12 +150,10 @@ def _explain(error: Exception) -> int:
         # The input is not at fault.
         case OSError(errno=errno.ENOSPC | errno.EDQUOT) if error.filename is not None:
             message, code = f"{error.filename}: {error.strerror}; free some space there, and repeat the command", 1
-        case StoreError() | EngineUnavailable() | EncoderUnavailable(lasting=False) | OSError():
+        case OSError():
             message, code = str(error), 1
-        case NotPromoted():
-            message, code = str(error), 4
         case TaugateError():
-            message, code = str(error), 2
+            message, code = str(error), error.exit_code
         case ModuleNotFoundError() if missing := _missing_package(error.name):
             package, extra = missing
             message, code = f"{package} is not installed, which this command needs: pip install 'taugate[{extra}]'", 2

@@ -24,7 +24,7 @@ from taugate.errors import InputError
 from taugate.storage.json_values import Json
 
 if TYPE_CHECKING:
-    from taugate.calibration.recalibration.request import Recalibrated
+    from taugate.calibration.recalibration.request import Learned, Recalibrated
     from taugate.calibration.recalibration.trial import TrialResult
 
 KEY = "TAUGATE_KEY"  # API key of the services that try the release
@@ -133,10 +133,10 @@ def _rows(done: "Recalibrated", promotion: Promotion) -> dict[str, str]:
     return rows | ({"Resumed": f"Done by an earlier run: {', '.join(done.resumed)}."} if done.resumed else {})
 
 
-def _traffic(learned: dict[str, Json] | None) -> str:
+def _traffic(learned: "Learned | None") -> str:
     if learned is None:
         return ""
-    queries, judgements = learned["queries"], learned["judgements"]
+    queries, judgements = learned.queries, learned.judgements
     return (
         f" Judged traffic: {queries:,} {'query' if queries == 1 else 'queries'} with {judgements:,} "
         f"judgement{'' if judgements == 1 else 's'}."
@@ -159,7 +159,7 @@ def _as_json(done: "Recalibrated", rule: PromotionRule | None) -> dict[str, Json
         "release": done.written.release,
         "previous": done.current,
         "verdict": done.written.verdict.model_dump(),
-        "traffic": done.traffic,
+        "traffic": None if done.traffic is None else asdict(done.traffic),
         "changed": done.written.changes,
         "loss": None if done.loss is None else done.loss.model_dump(),
         "gate": None if rule is None or done.manifest is None else promotion_json(rule, done.published),

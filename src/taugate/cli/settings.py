@@ -1,7 +1,7 @@
 """`taugate settings`: show the effective settings of the service and their sources."""
 
 import os
-from typing import Any
+from typing import Any, cast
 
 import click
 
@@ -9,6 +9,7 @@ from taugate.cli.terminal.command import Command
 from taugate.cli.terminal.options import setting_parameters
 from taugate.cli.terminal.output import aligned, print_result, printable, say
 from taugate.service.settings.reading import SettingInForce, settings_in_force, unknown_variables
+from taugate.storage.json_values import Json
 
 
 def run(as_json: bool, **flags: Any) -> int:  # noqa: ANN401 (of the types of the settings)
@@ -16,8 +17,12 @@ def run(as_json: bool, **flags: Any) -> int:  # noqa: ANN401 (of the types of th
     settings = settings_in_force(**flags)
     unknown = unknown_variables(os.environ)
     if as_json:
-        values = {
-            setting.variable.name: {"value": setting.shown(), "source": setting.source, "set_by": setting.set_by}
+        values: dict[str, Json] = {
+            setting.variable.name: {
+                "value": cast("Json", setting.shown()),
+                "source": setting.source,
+                "set_by": setting.set_by,
+            }
             for setting in settings
         }
         print_result({"settings": values, "unknown": unknown})

@@ -52,13 +52,9 @@ def run(options: TrafficOptions) -> int:
     for reason, count in left_out.items():
         say(f"Left out: {count:,} that {REASONS[reason]}.")
     if options.as_json:
-        value = {
-            "queries": result.queries,
-            "judgements": result.judgements,
-            "left_out": left_out,
-            "seconds": seconds,
-        }
-        print_result(value)
+        print_result(
+            {"queries": result.queries, "judgements": result.judgements, "left_out": left_out, "seconds": seconds}
+        )
     else:
         data = quote(str(options.to))
         if HUMAN in splits_in(options.to):

@@ -19,7 +19,6 @@ from taugate.registry import writer
 from taugate.registry.catalog import find, unverified_manifest
 from taugate.registry.lock import lock_for_reading
 from taugate.registry.removal import kept_promises
-from taugate.registry.writer import CorpusContents, SecondStageContents
 from taugate.retrieval.documents.filters import SortKey, composed, sort_key
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import Document, Documents, DocumentWriter
@@ -29,16 +28,21 @@ from taugate.retrieval.index.build import subset
 from taugate.retrieval.index.hybrid import HybridIndex, vector_index
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.top_k import DocumentSubset
-from taugate.retrieval.policy.abstention import AnswerRule, Signals
+from taugate.retrieval.policy.abstention import AnswerRule, AnswerScore, Signals
 from taugate.retrieval.policy.background import Background, mean_and_covariance, similarity_moments
 from taugate.retrieval.policy.relevance import Relevance
 from taugate.retrieval.policy.word_match import DocumentWords
 from taugate.retrieval.release import golden
 from taugate.retrieval.release.changed_documents import ErasureRecord
+from taugate.retrieval.release.corpus import CorpusFolder
+from taugate.retrieval.release.decisions import ModelsFolder, RerankerFolder
+from taugate.retrieval.release.encoders import EncoderFolder
 from taugate.retrieval.release.evidence import StrataRecord
+from taugate.retrieval.release.folders import MeasuredFolder
 from taugate.retrieval.release.golden import GoldenQuery
 from taugate.retrieval.release.layout import (
     ENCODER_FOLDERS,
+    FIRST_STAGE_FOLDER,
     KNOWN_PAIRS,
     OUTCOMES,
     PROJECTION,
@@ -50,7 +54,9 @@ from taugate.retrieval.release.reader import Release, load
 from taugate.retrieval.release.search_records import LexicalRecord
 from taugate.retrieval.release.second_stage import TokenVectorsRecord, read_pairs
 from taugate.retrieval.release.signature import TrustedKeys
-from taugate.retrieval.rerank.late_interaction import LateInteraction, TokenVectors
+from taugate.retrieval.rerank.late_interaction import TokenVectors, token_vectors_of
+from taugate.retrieval.rerank.reranker import KnownPair
+from taugate.retrieval.rerank.stage import SecondStageRule
 from taugate.retrieval.retriever import Retriever
 from taugate.retrieval.vectors.similarity import Float32
 
@@ -116,23 +122,23 @@ def erase(releases: Path, name: str, ids: Sequence[str], trusted: TrustedKeys | 
             recall=_index_recall(retriever, queries, release.manifest.index.depth),
         )
         rule = retriever if retriever.second is None else retriever.second.rule
-        contents = CorpusContents(
-            index=retriever.index,
-            metadata=retriever.metadata,
-            relevance=rule.relevance,
-            answer_score=None if rule.abstention is None else rule.abstention.score,
-            golden=queries,
-            report=_REPORT.format(**erasure.model_dump()),
-        )
-
-        both_stages = _both_stages(source, release.manifest, retriever, documents, kept)
+        known = _known_pairs(source, release.manifest, documents)
 
         def fill(folder: Path) -> None:
             _copy_unchanged(source, release.manifest, folder)
-            _write_texts(folder, documents)
-            contents.write(folder)
-            if both_stages is not None:
-                both_stages.write(folder)
+            corpus = CorpusFolder(folder)
+            corpus.write(vector_index(retriever.index), documents, retriever.metadata)
+            if isinstance(retriever.index, HybridIndex):
+                corpus.write_words(retriever.index.lexical)
+            ModelsFolder(folder).write(rule.relevance, _answer_score(rule))
+            MeasuredFolder(folder).write(queries, _REPORT.format(**erasure.model_dump()))
+            if release.manifest.second_stage is not None:
+                # Its scores are of a query and a text, so nothing else of it depends on other documents.
+                model = None if release.manifest.second_stage.kind == "endpoint" else source / RERANKER_FOLDER
+                reranker = RerankerFolder(folder / RERANKER_FOLDER)
+                reranker.write(model, known, _token_vectors(retriever), kept.tolist())
+                first = ModelsFolder(folder / FIRST_STAGE_FOLDER)
+                first.write(retriever.relevance, _answer_score(retriever))
 
         manifest = writer.write(releases, _draft(release, erasure, retriever, kept), fill, parent=source.name)
     return Erasure(manifest, changed, len(release.golden) - len(queries))
@@ -170,6 +176,13 @@ class _DocumentView(Sequence[Document]):
         if isinstance(index, slice):
             return [self._documents[position] for position in self._positions[index]]
         return self._documents[self._positions[index]]
+
+    def save(self, folder: Path) -> None:
+        """Write the files of a DocumentStore."""
+        texts = DocumentWriter(folder)
+        for document in self:
+            texts.append(document)
+        texts.close()
 
 
 def _kept_positions(release: Release, ids: Sequence[str]) -> NDArray[np.int64]:
@@ -273,38 +286,29 @@ def _golden_queries(
     return queries, changed
 
 
-def _both_stages(
-    source: Path, manifest: Manifest, retriever: Retriever, documents: Sequence[Document], kept: NDArray[np.int64]
-) -> SecondStageContents | None:
-    """Return what a release with two stages has besides: the same reranker, and the first stage's rebuilt models.
+def _answer_score(stage: Retriever | SecondStageRule) -> AnswerScore | None:
+    return None if stage.abstention is None else stage.abstention.score
 
-    Scores of the second stage are of a query and a text, so nothing else of it depends on other documents.
-    """
-    record, folder = manifest.second_stage, source / RERANKER_FOLDER
+
+def _known_pairs(source: Path, manifest: Manifest, documents: Sequence[Document]) -> list[KnownPair]:
+    """Return the remaining pairs that check the reranker of a release with two stages."""
+    record = manifest.second_stage
     if record is None:
-        return None
+        return []
     remaining = {document.id for document in documents}
-    known = [pair for pair in read_pairs(folder / KNOWN_PAIRS) if pair.document in remaining]
+    known = [pair for pair in read_pairs(source / RERANKER_FOLDER / KNOWN_PAIRS) if pair.document in remaining]
     if record.kind == "endpoint" and not known:
         raise InputError(
             f"{manifest.release_id}: every pair that checks the reranker has one of these documents, so none would be "
             "left to notice another model at its endpoint; calibrate again without them"
         )
-    abstention = retriever.abstention
-    return SecondStageContents(
-        None if record.kind == "endpoint" else folder,
-        known,
-        retriever.relevance,
-        None if abstention is None else abstention.score,
-        _token_vectors(retriever),
-        kept.tolist(),
-    )
+    return known
 
 
 def _token_vectors(retriever: Retriever) -> TokenVectors | None:
     """Return the token vectors of late interaction; None of other kinds."""
     reranker = None if retriever.second is None else retriever.second.reranker
-    return reranker.vectors if isinstance(reranker, LateInteraction) else None
+    return None if reranker is None else token_vectors_of(reranker)
 
 
 def _index_recall(retriever: Retriever, queries: Sequence[GoldenQuery], depth: int | None) -> float | None:
@@ -322,14 +326,7 @@ def _copy_unchanged(source: Path, manifest: Manifest, folder: Path) -> None:
     for name in _COPIED & manifest.files.keys():
         shutil.copyfile(source / name, folder / name)
     for encoder in {name.partition("/")[0] for name in manifest.files}.intersection(ENCODER_FOLDERS):
-        writer.copy_encoder(source / encoder, folder / encoder)
-
-
-def _write_texts(folder: Path, documents: Sequence[Document]) -> None:
-    texts = DocumentWriter(folder)
-    for document in documents:
-        texts.append(document)
-    texts.close()
+        EncoderFolder(folder / encoder).write(source / encoder)
 
 
 def _draft(before: Release, erasure: ErasureRecord, retriever: Retriever, kept: NDArray[np.int64]) -> Manifest:
@@ -348,7 +345,9 @@ def _draft(before: Release, erasure: ErasureRecord, retriever: Retriever, kept: 
         "taugate_version": version("taugate"),
         "data": manifest.data.model_copy(update={"documents": len(kept)}),
         "index": manifest.index.model_copy(update={"documents": len(kept)}),
-        "lexical": LexicalRecord.of(retriever.index) if isinstance(retriever.index, HybridIndex) else None,
+        "lexical": LexicalRecord.of(retriever.index.lexical, retriever.index.weight)
+        if isinstance(retriever.index, HybridIndex)
+        else None,
         "erasure": erasure,
     }
     return draft.model_copy(update=changes)

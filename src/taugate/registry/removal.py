@@ -17,7 +17,7 @@ from taugate.retrieval.release.promises.asking import (
     inherited_calibration,
     stated,
 )
-from taugate.retrieval.release.records import AbstentionRecord, ErrorLimit, RefusalRecord
+from taugate.retrieval.release.refusal_records import ErrorLimit, RefusalRecord, RequestedLimits
 from taugate.retrieval.release.summary import summary_of
 
 
@@ -39,16 +39,13 @@ class RemovalEvidence:
     def stratum(self, policy: PolicyRecord, strata: StrataRecord, stratum: StratumRecord) -> None:
         """Return None, as for all queries."""
 
-    def errors(self, record: AbstentionRecord) -> tuple[ErrorLimit | None, None]:
+    def errors(self, limits: RequestedLimits) -> tuple[ErrorLimit | None, None]:
         """Return the limit of answers if scores can only fall; more queries may be refused."""
-        return record.answered_unanswerable if self.best_scores_fall else None, None
+        return limits.answered if self.best_scores_fall else None, None
 
     def refusal(self, record: RefusalRecord) -> RefusalRecord | None:
-        """Return the counts of before, if scores can only fall."""
-        return record if self.best_scores_fall else None
-
-    def lost(self, record: RefusalRecord) -> None:
-        """Return None: more right answers may be refused."""
+        """Return the counts of before, if scores can only fall; more right answers may be refused."""
+        return record.model_copy(update={"lost": None}) if self.best_scores_fall else None
 
 
 def kept_promises(before: Manifest, strata: StrataRecord | None, *, scores_fall: bool) -> Manifest:

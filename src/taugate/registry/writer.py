@@ -1,9 +1,7 @@
-"""Writes releases: the files that depend on documents, and the folder, which appears complete or not at all."""
+"""Writes releases: the folder with its manifest, which appears complete or not at all."""
 
-import filecmp
 import shutil
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TypeVar
@@ -12,30 +10,9 @@ import orjson
 
 from taugate.errors import ReleaseError
 from taugate.registry.catalog import current_id, release_ids
-from taugate.retrieval.documents.metadata import Metadata
-from taugate.retrieval.encoder import encoder
-from taugate.retrieval.index import files
-from taugate.retrieval.index.approximate import AnyIndex
-from taugate.retrieval.index.hybrid import HybridIndex
-from taugate.retrieval.index.lexical import LexicalIndex
-from taugate.retrieval.index.top_k import Index
-from taugate.retrieval.policy.abstention import AnswerScore
-from taugate.retrieval.policy.relevance import Relevance
-from taugate.retrieval.policy.score_relevance import ScoreRelevance
-from taugate.retrieval.release import golden
-from taugate.retrieval.release.golden import GoldenQuery
 from taugate.retrieval.release.layout import (
-    ABSTENTION,
-    ENCODER_FOLDERS,
-    FIRST_STAGE_FOLDER,
-    GOLDEN,
-    KNOWN_PAIRS,
-    LEXICAL,
     MANIFEST,
-    METADATA,
-    RELEVANCE,
     REPORT,
-    RERANKER_FOLDER,
     STAGING_PREFIX,
     content_digest,
     digest_of,
@@ -43,13 +20,9 @@ from taugate.retrieval.release.layout import (
     stored_files,
 )
 from taugate.retrieval.release.manifest import FileRecord, ReleaseManifest
-from taugate.retrieval.release.second_stage import write_pairs
 from taugate.retrieval.release.verify import verify
-from taugate.retrieval.rerank import cross_encoder, token_encoder
-from taugate.retrieval.rerank.late_interaction import TOKEN_VECTORS, TokenVectors
-from taugate.retrieval.rerank.reranker import KnownPair
 from taugate.storage.files import set_mode, sha256_file, sync, sync_folder
-from taugate.storage.folders import link_or_copy, publish_folder, staging_folder
+from taugate.storage.folders import publish_folder, staging_folder
 
 M = TypeVar("M", bound=ReleaseManifest)
 # What a report has in the places of the release's id and time, which are known once all other files are written.
@@ -95,132 +68,6 @@ def without_equal(releases: Path, manifest: ReleaseManifest) -> ReleaseManifest:
         return manifest
     shutil.rmtree(releases / manifest.release_id)
     return kept
-
-
-@dataclass(frozen=True)
-class CorpusContents:
-    """The files of a release that depend on its documents, except the documents' texts.
-
-    Calibration and erasure both write them.
-
-    Attributes:
-        index: Index of the documents' vectors, None if they are in an engine.
-        metadata: Metadata of the documents; without columns it has no file.
-        relevance: Model of the probability that a result is relevant, None without one.
-        answer_score: Score by which queries are refused as a whole, None if none are.
-        golden: The golden queries.
-        report: The HTML report.
-    """
-
-    index: Index | None
-    metadata: Metadata
-    relevance: Relevance | ScoreRelevance | None
-    answer_score: AnswerScore | None
-    golden: Sequence[GoldenQuery]
-    report: str
-
-    @property
-    def lexical(self) -> LexicalIndex | None:
-        """The index of the documents' words, None if neither the search nor the refusals need it."""
-        if isinstance(self.index, HybridIndex):
-            return self.index.lexical
-        words = None if self.answer_score is None else self.answer_score.signals.words
-        return None if words is None else words.index
-
-    def write(self, release: Path) -> None:
-        """Write the files into the folder of a release.
-
-        Raises:
-            OSError: If a file cannot be written.
-        """
-        if self.index is not None:
-            index = self.index
-            if isinstance(index, HybridIndex):
-                index = index.vectors
-            files.save(_built(index), release)
-        if self.metadata.columns:
-            self.metadata.save(release / METADATA)
-        if self.relevance is not None:
-            self.relevance.save(release / RELEVANCE)
-        if self.answer_score is not None:
-            self.answer_score.save(release / ABSTENTION)
-        if self.lexical is not None:
-            self.lexical.save(release / LEXICAL)
-        golden.write_golden(release / GOLDEN, self.golden)
-        (release / REPORT).write_text(self.report, encoding="utf-8")
-
-
-@dataclass(frozen=True)
-class SecondStageContents:
-    """The files that only a release with two stages has; the models beside them, in CorpusContents, are the second's.
-
-    Attributes:
-        reranker: Folder from which the files of a reranker are copied; None for an endpoint.
-        known: Pairs to check the reranker.
-        relevance: The first stage's model of relevance, None without one.
-        answer_score: Score by which the first stage refuses queries, None if it refuses none.
-        token_vectors: Token vectors of late interaction, None of other kinds.
-        documents: Positions of the documents whose token vectors are kept; None for all.
-    """
-
-    reranker: Path | None
-    known: list[KnownPair]
-    relevance: Relevance | ScoreRelevance | None
-    answer_score: AnswerScore | None
-    token_vectors: TokenVectors | None
-    documents: Sequence[int] | None = None
-
-    def write(self, release: Path) -> None:
-        """Write the files beside those of CorpusContents.
-
-        Raises:
-            OSError: If a file cannot be written.
-        """
-        target, alone = release / RERANKER_FOLDER, release / FIRST_STAGE_FOLDER
-        target.mkdir()
-        if self.reranker is not None:
-            for name in {*cross_encoder.FILES, *token_encoder.FILES}:
-                if (self.reranker / name).exists():  # there is one model of several kinds
-                    shutil.copyfile(self.reranker / name, target / name)
-        if self.token_vectors is not None:
-            self.token_vectors.save(target / TOKEN_VECTORS, self.documents)
-        write_pairs(target / KNOWN_PAIRS, self.known)
-        if self.relevance is not None or self.answer_score is not None:
-            alone.mkdir()
-        if self.relevance is not None:
-            self.relevance.save(alone / RELEVANCE)
-        if self.answer_score is not None:
-            self.answer_score.save(alone / ABSTENTION)
-            words = self.answer_score.signals.words
-            if words is not None and not (release / LEXICAL).exists():
-                words.index.save(release / LEXICAL)
-
-
-def _built(index: Index) -> AnyIndex:
-    """Return an index with its type: only an index that Taugate built has files."""
-    if not isinstance(index, AnyIndex):
-        raise TypeError(f"{type(index).__name__} has no files")
-    return index
-
-
-def copy_encoder(source: Path, target: Path) -> None:
-    """Copy the files of an exported encoder from `source` into `target`, a new folder, and no others.
-
-    A file that another encoder of the same release has is stored once, if the file system has hard links: a tokenizer
-    in several precisions, or the weights below a linear map.
-
-    Raises:
-        OSError: If a file cannot be copied.
-    """
-    target.mkdir()
-    for name in encoder.FILES:
-        if (source / name).exists():  # a graph or the weights of a kernel
-            others = [other for folder in ENCODER_FOLDERS if (other := target.parent / folder / name).is_file()]
-            equal = next((other for other in others if filecmp.cmp(source / name, other, shallow=False)), None)
-            if equal is None:
-                shutil.copyfile(source / name, target / name)
-            else:
-                link_or_copy(equal, target / name)
 
 
 def _manifest(staging: Path, draft: M, parent: str | None, created_at: datetime) -> M:

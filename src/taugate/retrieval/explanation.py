@@ -12,12 +12,11 @@ from taugate.retrieval.encoder.own_vectors import OwnVectors
 from taugate.retrieval.explained import Explanation, Rule, UnknownDocument
 from taugate.retrieval.index.flat import score_all
 from taugate.retrieval.index.grouping import count_documents
-from taugate.retrieval.index.hybrid import HybridIndex
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.policy import POLICIES
 from taugate.retrieval.query import Query
 from taugate.retrieval.retriever import Retriever
-from taugate.retrieval.score_parts import PartFields, Parts, score_parts
+from taugate.retrieval.score_parts import Parts, ScoreParts, score_parts
 from taugate.retrieval.vectors.similarity import shortest_decimal
 
 _MAX_WORDS = 8  # in a sentence, which would be hard to read with more; the JSON has all
@@ -150,17 +149,16 @@ class _Search:
             query_truncated=self._query.truncated,
             not_comparable=self._answer.not_comparable,
             filtered=False,
-            parts=parts and Parts(**parts["parts"]),
-            matched_words=parts and parts.get("matched_words"),
+            parts=None if parts is None else Parts(**parts.of(0)),
+            matched_words=parts and parts.matched_words and parts.matched_words[0],
         )
 
-    def _parts(self, position: int, score: np.float32) -> PartFields | None:
-        """Return the fields `parts` and `matched_words` of an explanation; None if the score has no lexical part."""
-        index = self._retriever.index
-        if not isinstance(index, HybridIndex):
+    def _parts(self, position: int, score: np.float32) -> ScoreParts | None:
+        """Return the parts of the score; None if the score has no lexical part."""
+        words, scores = self._retriever.words, np.array([score])
+        if words is None:
             return None
-        scores = np.array([score])
-        return score_parts(index, self._query.text, self._vector[0], np.array([position]), scores).fields(0)
+        return score_parts(words, self._query.text, self._vector[0], np.array([position]), scores)
 
     def _choose(self, passages: NDArray[np.int64]) -> tuple[int, np.float32]:
         """Choose the passage to explain: the first that the search returns, else the most similar."""
@@ -242,8 +240,8 @@ class _Search:
 
     def _why(self, rule: Rule, position: int, rank: int, score: np.float32, compared: float) -> str:
         """Return the outcome as a sentence without its full stop, with the margin."""
-        hybrid = isinstance(self._retriever.index, HybridIndex)
-        name, nearer = ("score", "a better match") if hybrid else ("similarity", "more similar")
+        similar = self._retriever.words is None
+        name, nearer = ("similarity", "more similar") if similar else ("score", "a better match")
         score_name, tau = POLICIES[self._answer.policy].compared.format(score=name), self._answer.threshold
         margin = "no threshold is in force"
         if tau is not None:
@@ -288,20 +286,15 @@ class _Search:
         )
 
 
-def _sum_of(parts: PartFields | None, score: np.float32) -> str:
-    """Return a sentence on the parts of a score, empty if it has no lexical part.
-
-    Args:
-        parts: See _Search._parts.
-        score: Their sum.
-    """
-    if not parts:
+def _sum_of(parts: ScoreParts | None, score: np.float32) -> str:
+    """Return a sentence on the parts of a score, empty if it has no lexical part."""
+    if parts is None or parts.matched_words is None:
         return ""
-    words = parts.get("matched_words")
+    words = parts.matched_words[0]
     if not words:
         return f" Its score {score:.4f} is similarity alone: it has no word of the query."
     more = f" and {len(words) - _MAX_WORDS} more" if len(words) > _MAX_WORDS else ""
-    cosine, lexical = parts["parts"]["cosine"], parts["parts"]["lexical"]
+    cosine, lexical = parts.of(0).values()
     listed = f"{', '.join(words[:_MAX_WORDS])}{more}"
     return f" Its score {score:.4f} is {cosine:.4f} similarity + {lexical:.4f} shared words ({listed})."
 

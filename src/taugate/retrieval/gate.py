@@ -5,30 +5,34 @@ It needs the scores of results alone: no encoder, no index and no texts.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
+from itertools import repeat
 from pathlib import Path
-from typing import Literal, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 
 from taugate.errors import InputError, ReleaseError
+from taugate.retrieval.comparability import NotComparable
+from taugate.retrieval.cut import cut
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.policy.abstention import AnswerRule, AnswerScore, RefusalScore
-from taugate.retrieval.policy.component_signals import Components, component_means
-from taugate.retrieval.policy.policy import POLICIES, Mask, Policy, PolicyKind, keep_answered
+from taugate.retrieval.policy.abstention import AnswerRule
+from taugate.retrieval.policy.component_signals import component_means
+from taugate.retrieval.policy.policy import Policy
 from taugate.retrieval.policy.scales import SCALES
 from taugate.retrieval.policy.score_relevance import ScoreRelevance
-from taugate.retrieval.release.layout import ABSTENTION, REFERENCE, RELEVANCE
+from taugate.retrieval.query import Answer, Query
+from taugate.retrieval.release.decisions import ModelsFolder
+from taugate.retrieval.release.layout import REFERENCE
 from taugate.retrieval.release.manifest import RunManifest
 from taugate.retrieval.release.query_arrays import Reference
 from taugate.retrieval.release.signature import TrustedKeys
-from taugate.retrieval.release.verify import verify
+from taugate.retrieval.release.verify import check_optional_files, verify
 from taugate.retrieval.vectors.similarity import Float32
 
 # Far more than any retriever lists, and few enough to check in milliseconds.
 MAX_RESULTS = 10_000
 MAX_SCORES = 1000  # further scores of a result
-GateReason = Literal["no_results", "all_below_threshold", "unanswerable"]
 _MAX_FLOAT32 = float(np.finfo(np.float32).max)
 
 
@@ -52,8 +56,7 @@ class ScoredResult:
         return math.nan if value is None else value
 
 
-@dataclass(frozen=True, slots=True)
-class KeptResult:
+class KeptResult(NamedTuple):
     """A result that is kept.
 
     Attributes:
@@ -70,39 +73,19 @@ class KeptResult:
 
 
 @dataclass(frozen=True, slots=True)
-class GateReply:
-    """What the gate keeps of a query's results.
+class GateReply(Answer):
+    """What the gate keeps of a query's results; the scores of distances are negative, except in `results`.
 
     Attributes:
         results: The kept results, best first.
-        considered: Number of results that were compared with the threshold.
-        dropped: Number of these that are not kept.
-        best_score: Score of the best result, as it was given; None without a result.
-        threshold: τ; None if the release has none. For distances it is negative.
-        policy: What is compared with τ.
-        calibrated: Whether the certificate of the threshold covers these results.
-        why_not: Why it does not; None if it does.
-        reason: Why nothing is kept; None if any result is.
+        why_not: Why the certificate of the threshold does not cover these results; None if it does.
         refuses: Whether the release has a rule that refuses queries.
-        refusal: Score of the query as a whole and the threshold ρ; None if no rule refuses queries.
-        top: (K,) float32 scores of the first K results; None with fewer.
-        uncut_kept: Number of these that the policy keeps.
-        component_means: (C,) float32 mean scores of the components among them; None if the reference has none.
+        component_means: (C,) float32 mean scores of the components among the first K; None if the reference has none.
     """
 
-    results: list[KeptResult]
-    considered: int
-    dropped: int
-    best_score: float | None
-    threshold: float | None
-    policy: PolicyKind
-    calibrated: bool
-    why_not: str | None
-    reason: GateReason | None
-    refuses: bool
-    refusal: RefusalScore | None
-    top: Float32 | None
-    uncut_kept: int
+    results: list[KeptResult] = field(default_factory=list)
+    why_not: str | None = None
+    refuses: bool = False
     component_means: Float32 | None = None
 
 
@@ -140,21 +123,15 @@ class Gate:
             raise ReleaseError(
                 f"{release}: has a corpus, so a service searches it; name a release of `taugate calibrate-run`"
             )
+        check_optional_files(release, manifest)
         record, components = manifest.policy, tuple(manifest.retriever.components)
-        has_model = RELEVANCE in manifest.files
-        if has_model != (manifest.relevance is not None) or (POLICIES[record.kind].needs_model and not has_model):
-            raise ReleaseError(f"{release}: its files do not fit its manifest; calibrate again")
-        abstention = None
-        if manifest.answer_threshold is not None:
-            name, threshold = manifest.answer_threshold
-            score = AnswerScore.load(release / ABSTENTION, name, 0, (), components=components)
-            abstention = AnswerRule(score, threshold)
+        relevance, rule = ModelsFolder(release).open_of_scores(manifest, components, components)
         return cls(
             manifest,
             Policy(record.kind, record.tau, record.k, record.metric, provisional=manifest.state != "calibrated"),
             Reference.load(release / REFERENCE),
-            ScoreRelevance.load(release / RELEVANCE, components) if has_model else None,
-            abstention,
+            relevance,
+            rule,
         )
 
     def cut(self, results: Sequence[ScoredResult], k: int | None = None) -> GateReply:
@@ -167,72 +144,43 @@ class Gate:
         Raises:
             InputError: If there are too many results, an id is repeated, or a score is not a finite number.
         """
-        given = check_results(results)
-        considered = self.policy.k if k is None else k
+        given, policy = check_results(results), self.policy
+        query = Query("", policy.k if k is None else k)
         sign = SCALES[self.manifest.retriever.scores].sign
         scores = np.array([sign * result.score for result in given], dtype=np.float32)
         ordered = not (scores[1:] > scores[:-1]).any()
-        order = np.argsort(-scores, kind="stable")[: max(considered, self.policy.k)]
-        given, scores = [given[place] for place in order.tolist()], scores[None, order]
-        if not given:
-            return self._nothing()
+        order = np.argsort(-scores, kind="stable")[: max(query.k, policy.k)]
+        given = [given[place] for place in order.tolist()]
+        top, complete = TopK(scores[None, order], np.arange(len(order))[None]), len(order) >= policy.k
         components = {
             name: np.array([[result.component(name) for result in given]], dtype=np.float32)
             for name in self.manifest.retriever.components
         }
-        relevance = None if self.relevance is None else self.relevance.estimate(scores, components)
-        decisions = POLICIES[self.policy.kind].decide(scores, relevance)
-        refusal, answered = self._refusal(scores, components)
-        passing = keep_answered(decisions[:, :considered].copy(), self.policy.threshold, answered)[0]
-        kept = np.flatnonzero(passing).tolist()
-        k_results = scores[0, : self.policy.k]
-        why_not = self._why_not(considered, k_results, components, ordered=ordered)
-        means = None if self.reference.components is None else component_means(components, self.policy.k)[0]
+        relevance = self.relevance.estimate(top.scores, components) if self.relevance and given else None
+        refusals = means = None
+        if self.abstention is not None and given:
+            refusals = self.abstention.decide([""], np.empty((1, 0), dtype=np.float32), top, components)
+        considered = min(query.k, len(given))
+        other = [] if considered == policy.k else [NotComparable.K if complete else NotComparable.FEWER_RESULTS]
+        (answer,) = cut([query], top, policy, relevance, refusals, lambda _: other)
+        why_not: str | None = "fewer_than_k"
+        if given:
+            why_not = self._why_not(query.k, top.scores[0, : policy.k], components, ordered=ordered)
+            if self.reference.components is not None:
+                means = component_means(components, policy.k)[0]
+        parts = {part.name: getattr(answer, part.name) for part in fields(answer)} | {
+            "best_score": given[0].score if given else None,
+            "calibrated": why_not is None,
+            "reason": answer.reason if given else "no_results",
+        }
+        probabilities = repeat(None) if answer.relevance is None else answer.relevance.tolist()
+        kept = [
+            KeptResult(given[position].id, position + 1, given[position].score, probability)
+            for position, probability in zip(answer.positions.tolist(), probabilities, strict=False)
+        ]
         return GateReply(
-            results=[
-                KeptResult(
-                    given[place].id,
-                    place + 1,
-                    given[place].score,
-                    None if relevance is None else float(relevance[0, place]),
-                )
-                for place in kept
-            ],
-            considered=len(passing),
-            dropped=len(passing) - len(kept),
-            best_score=given[0].score,
-            threshold=self._threshold,
-            policy=self.policy.kind,
-            calibrated=why_not is None,
-            why_not=why_not,
-            reason=_reason(kept, answered),
-            refuses=self.abstention is not None,
-            refusal=refusal,
-            top=k_results if len(k_results) == self.policy.k else None,
-            uncut_kept=int(keep_answered(decisions[:, : self.policy.k].copy(), self.policy.threshold, answered).sum()),
-            component_means=means,
+            **parts, results=kept, why_not=why_not, refuses=self.abstention is not None, component_means=means
         )
-
-    @property
-    def _threshold(self) -> float | None:
-        threshold = self.policy.threshold
-        return None if threshold is None else float(threshold)
-
-    def _nothing(self) -> GateReply:
-        """Return the reply to a query without results."""
-        policy, refuses = self.policy.kind, self.abstention is not None
-        return GateReply(
-            [], 0, 0, None, self._threshold, policy, False, "fewer_than_k", "no_results", refuses, None, None, 0
-        )
-
-    def _refusal(self, scores: Float32, components: Components) -> tuple[RefusalScore | None, Mask | None]:
-        """Return the score of the query as a whole, and whether it is answered, (1,) bool; None without a rule."""
-        if self.abstention is None:
-            return None, None
-        positions = np.arange(scores.shape[1])[None]
-        vectors, top = np.empty((1, 0), dtype=np.float32), TopK(scores, positions)
-        (refusal,) = self.abstention.decide([""], vectors, top, components)
-        return refusal, np.array([refusal.score >= refusal.rho])
 
     def _why_not(
         self, considered: int, scores: Float32, components: Mapping[str, Float32], *, ordered: bool
@@ -250,13 +198,6 @@ class Gate:
             "outside_calibrated_range": scores[0] > high or scores[-1] < low,
         }
         return next((reason for reason, applies in reasons.items() if applies), None)
-
-
-def _reason(kept: Sequence[int], answered: Mask | None) -> GateReason | None:
-    """Return why nothing is kept; None if any result is."""
-    if kept:
-        return None
-    return "all_below_threshold" if answered is None or answered[0] else "unanswerable"
 
 
 def check_results(results: Sequence[ScoredResult]) -> Sequence[ScoredResult]:

@@ -158,13 +158,13 @@ def grown_store(golden: Sequence[GoldenResults], live: Mapping[str, Sequence[Sco
 
 def _promised(gate: Gate) -> tuple[str, float] | None:
     """Return which questions without an answer get a result at most how often; None if nothing is promised."""
-    record, refusal = gate.manifest.abstention, gate.manifest.refusal
-    if record is not None:
-        limit = record.answered_unanswerable.asked
-        return None if limit is None else ("unanswerable questions", limit)
-    if refusal is None:
+    refusal = gate.manifest.refusal
+    if refusal is None or refusal.rho is None:
         return None
-    lower = min(kind.lower for kind in (refusal.off_topic, refusal.request) if kind is not None)
+    if refusal.limits is not None:
+        limit = refusal.limits.answered.asked
+        return None if limit is None else ("unanswerable questions", limit)
+    lower = min(counted.lower for kind, counted in refusal.evidence.items() if kind in {"off_topic", "request"})
     return "off-topic questions and short requests", 1 - lower
 
 

@@ -19,6 +19,7 @@ from taugate.retrieval.score_parts import ScoreParts
 from taugate.retrieval.vectors.similarity import Float32
 
 Reason = Literal["all_below_threshold", "no_documents_match_filter", "unanswerable", "unreadable"]
+GateReason = Literal["no_results", "all_below_threshold", "unanswerable"]
 GroupBy = Literal["document"]
 Stage = Literal["first", "second"]
 # Why a query has the first stage's results: no time was left, the second one failed or had failed shortly
@@ -129,7 +130,7 @@ class Answer:
     policy: PolicyKind
     not_comparable: NotComparable | None
     calibrated: bool
-    reason: Reason | None
+    reason: Reason | GateReason | None
     refused: bool
     refusal: RefusalScore | None
     uncut: Float32 | None

@@ -3,27 +3,28 @@
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import Protocol, Self
+from functools import cached_property, partial
+from typing import NamedTuple, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.retrieval.cut import Setting, UncutResults, cut, cut_documents
-from taugate.retrieval.documents.filters import both
+from taugate.retrieval.comparability import NotComparable
+from taugate.retrieval.cut import cut
+from taugate.retrieval.documents.filters import Filter, both
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.encoder.encoder import Role, Tokens
 from taugate.retrieval.index.grouping import DocumentSearch, Parents
-from taugate.retrieval.index.hybrid import HybridIndex
-from taugate.retrieval.index.passages import FoundPassages, LocalPassages, Observe, Passages, unobserved
+from taugate.retrieval.index.hybrid import HybridIndex, words_of
+from taugate.retrieval.index.passages import LocalPassages, Observe, Passages, unobserved
 from taugate.retrieval.index.top_k import DocumentSubset, Index, TopK
 from taugate.retrieval.index.words import hybrid_vectors
-from taugate.retrieval.lists import Listed, SearchGroup, contents_of, search_groups
 from taugate.retrieval.policy.abstention import AnswerRule, needs_words
+from taugate.retrieval.policy.background import ReadDocuments
 from taugate.retrieval.policy.policy import Policy
 from taugate.retrieval.policy.relevance import Relevance
 from taugate.retrieval.query import Answer, Query, Skipped
-from taugate.retrieval.rerank.stage import FIRST_SCORE, Ranked, SecondStage, SecondStageRule
+from taugate.retrieval.rerank.stage import FIRST_SCORE, SecondStage
 from taugate.retrieval.score_parts import score_parts
 from taugate.retrieval.vectors.projection import Projection
 from taugate.retrieval.vectors.queries import QueryVectors
@@ -93,11 +94,16 @@ class Retriever:
         """The passages that are searched."""
         return self.remote_passages or LocalPassages(self.index, self.metadata)
 
-    @property
+    @cached_property
+    def words(self) -> HybridIndex | None:
+        """The index if its scores have a lexical part; None if they do not."""
+        return words_of(self.index)
+
+    @cached_property
     def needs_words(self) -> bool:
         """True if the texts of queries are needed although they come with vectors."""
         refuses_by_words = self.abstention is not None and needs_words(self.abstention.score.name)
-        return isinstance(self.index, HybridIndex) or refuses_by_words
+        return self.words is not None or refuses_by_words
 
     def single_threaded(self) -> Self:
         """Return a copy whose encoder uses one thread, for callers that embed in several threads at once."""
@@ -175,9 +181,7 @@ class Retriever:
             texts: Texts of n queries.
             vectors: (n, d') float32.
         """
-        if not isinstance(self.index, HybridIndex):
-            return vectors
-        return hybrid_vectors(vectors, texts, self.index.lexical.statistics.rule)
+        return vectors if self.words is None else hybrid_vectors(vectors, texts, self.words.lexical.statistics.rule)
 
     def answer(
         self,
@@ -199,79 +203,32 @@ class Retriever:
             InputError: If a filter names a field that no document has.
             EngineUnavailable: If an engine does not answer.
         """
-        if self.second is None:
-            return self._answer_once(queries, vectors, observe)
         limits = deadlines or [None] * len(queries)
-        answers: list[Answer | Skipped | None] = [
-            self.second.skips(query.text, limit) for query, limit in zip(queries, limits, strict=True)
-        ]
-        rows = [row for row, skips in enumerate(answers) if skips is None]
-        if rows:
-            members, deadlines = [queries[row] for row in rows], [limits[row] for row in rows]
-            twice = self._answer_twice(self.second, members, vectors[rows], observe, deadlines)
-            for row, answer_twice in zip(rows, twice, strict=True):
-                answers[row] = answer_twice
-        skipped = {row: answer for row, answer in enumerate(answers) if isinstance(answer, str)}
-        if skipped:
-            rows = [*skipped]
-            # A threshold of the request is meant for the second stage's scores.
-            again = [replace(queries[row], threshold=None) for row in rows]
-            first = self._answer_once(again, vectors[rows], observe)
-            for row, answer in zip(rows, first, strict=True):
-                answers[row] = replace(answer, stage="first", skipped=skipped[row], retrieved=None)
-        return [answer for answer in answers if isinstance(answer, Answer)]
-
-    def _answer_once(self, queries: Sequence[Query], vectors: Float32, observe: Observe) -> list[Answer]:
-        """Answer queries by the first stage alone; see `answer`."""
-        start = time.perf_counter()
         compared = self.with_words([query.text for query in queries], vectors)
-        groups = search_groups(queries, self.policy.k, self.policy, self.abstention, self.groups)
-        lists = [listed for group in groups for listed in self._search(compared, group, observe)]
-        searched = time.perf_counter()
-        observe("search", start, searched)
         answers: dict[int, Answer] = {}
-        for listed in lists:
-            members = [queries[row] for row in listed.rows]
-            answers |= zip(listed.rows, self._cut_first(members, vectors[listed.rows], listed), strict=True)
-        observe("filter", searched, time.perf_counter())
-        return [answers[row] for row in range(len(queries))]
-
-    def _answer_twice(
-        self,
-        second: SecondStage,
-        queries: Sequence[Query],
-        vectors: Float32,
-        observe: Observe,
-        deadlines: Sequence[float | None],
-    ) -> list[Answer | Skipped]:
-        """Answer queries by the second stage; returns why, for a query that it does not answer."""
-        start = time.perf_counter()
-        compared = self.with_words([query.text for query in queries], vectors)
-        rule = second.rule
-        groups = search_groups(queries, rule.candidates, rule.policy, rule.abstention, self.groups)
-        lists = [listed for group in groups for listed in self._search(compared, group, observe)]
-        searched = time.perf_counter()
-        observe("search", start, searched)
-        ranked: list[tuple[Listed, list[Ranked]]] = []
-        answers: dict[int, Answer | Skipped] = {}
-        for listed in lists:
-            texts, limits = [queries[row].text for row in listed.rows], [deadlines[row] for row in listed.rows]
-            outcomes = second.rank(texts, listed.result, limits)
-            answers |= {
-                row: outcome for row, outcome in zip(listed.rows, outcomes, strict=True) if isinstance(outcome, str)
-            }
-            rows = [row for row in listed.rows if row not in answers]
-            ranked.append(
-                (replace(listed, rows=rows), [outcome for outcome in outcomes if isinstance(outcome, Ranked)])
-            )
-        scored = time.perf_counter()
-        observe("rerank", searched, scored)
-        for listed, rankings in ranked:
-            if rankings:
+        skipped: dict[int, Skipped] = {}
+        for second in (None,) if self.second is None else (self.second, None):
+            if second is not None:
+                reasons = (second.skips(query.text, limit) for query, limit in zip(queries, limits, strict=True))
+                skipped = {row: reason for row, reason in enumerate(reasons) if reason is not None}
+            rows = [row for row in range(len(queries)) if row not in (answers if second is None else skipped)]
+            if not rows:
+                continue
+            began = time.perf_counter()
+            depth = self.policy.k if second is None else second.rule.candidates
+            lists = [*self._search(queries, rows, compared, depth, observe)]
+            ended = time.perf_counter()
+            observe("search", began, ended)
+            if second is not None:
+                lists = [*_ranked(second, queries, lists, limits, skipped)]
+                began, ended = ended, time.perf_counter()
+                observe("rerank", began, ended)
+            for listed in lists:
                 members = [queries[row] for row in listed.rows]
-                cut = self._cut_second(rule, members, vectors[listed.rows], listed, rankings)
-                answers |= zip(listed.rows, cut, strict=True)
-        observe("filter", scored, time.perf_counter())
+                answers |= zip(listed.rows, self._cut(second, members, vectors[listed.rows], listed), strict=True)
+            observe("filter", ended, time.perf_counter())
+        for row, reason in skipped.items():
+            answers[row] = replace(answers[row], stage="first", skipped=reason, retrieved=None)
         return [answers[row] for row in range(len(queries))]
 
     def depth(self, query: Query) -> int:
@@ -318,80 +275,134 @@ class Retriever:
         ordered = (better > worse) | ((better == worse) & (positions[:-1] < positions[1:]))
         if not (np.isfinite(scores).all() and ordered.all()):  # this also rules out duplicates
             raise ValueError("documents are not ordered by similarity")
-        listed = Listed([0], FoundPassages(TopK(scores, positions[None])), self.policy.within(scope), self.abstention)
-        (answer,) = self._cut_first([query], vector[None], listed)
+        (answer,) = self._cut(None, [query], vector[None], _Listed([0], TopK(scores, positions[None])))
         return answer
 
-    def _search(self, compared: QueryVectors, group: SearchGroup, observe: Observe) -> Iterator[Listed]:
-        """Search for the queries of a group, given those of the whole batch."""
-        queries, policy, rule = compared[group.rows], group.policy.within(group.scope), group.rule
-        if self.parents is None or group.documents is None:
-            found = self.passages.find(queries, group.depth, group.scope, observe)
-            yield Listed(group.rows, found, policy, rule)
-            return
-        # k documents reach further down the list of passages than the first K, which τ was calibrated on.
-        policy = replace(policy, certified=False)
-        within = DocumentSubset(self.metadata.where(group.scope)) if group.scope else None
-        search = DocumentSearch(self.index, self.parents, within)
-        for rows, top in search.search(queries, group.depth, group.documents):
-            yield Listed([group.rows[row] for row in rows.tolist()], FoundPassages(top), policy, rule)
+    def _search(
+        self, queries: Sequence[Query], rows: Sequence[int], compared: QueryVectors, depth: int, observe: Observe
+    ) -> Iterator["_Listed"]:
+        """Search for some queries of a batch, those of the same depth and filter together.
 
-    def _cut_first(self, queries: Sequence[Query], vectors: Float32, listed: Listed) -> Iterator[Answer]:
-        """Cut the results of queries that were searched together, by the first stage's scores."""
-        top = listed.result.top
-        relevance = (
-            self.relevance.estimate(vectors, top, results=contents_of(listed.result)) if self.relevance else None
-        )
-        answers = self._cut(queries, vectors, listed, relevance, fallback=self.second is not None)
-        for query, vector, answer in zip(queries, vectors, answers, strict=True):
-            yield self._with_parts(query, vector, answer, answer.scores)
-
-    def _cut_second(
-        self,
-        rule: SecondStageRule,
-        queries: Sequence[Query],
-        vectors: Float32,
-        listed: Listed,
-        rankings: Sequence[Ranked],
-    ) -> Iterator[Answer]:
-        """Cut the candidates of queries that were searched together, by the second stage's scores."""
-        positions, scores, first = (
-            np.stack([getattr(ranking, name) for ranking in rankings])
-            for name in ("positions", "scores", "first_scores")
-        )
-        found = replace(listed.result, top=TopK(scores, positions))
-        relevance = None
-        if rule.relevance is not None:  # without candidates, as if a filter matches nothing, there are no scores
-            relevance = rule.relevance.estimate(scores, {FIRST_SCORE: first}) if scores.size else scores
-        answers = self._cut(queries, vectors, replace(listed, result=found), relevance, fallback=False)
-        for query, vector, ranking, answer in zip(queries, vectors, rankings, answers, strict=True):
-            first_scores = ranking.first_scores_at(answer.positions)
-            # With more candidates, the first K are others than those of the calibration.
-            uncut = answer.uncut if len(ranking.positions) <= rule.candidates else None
-            ended = replace(answer, stage="second", first_scores=first_scores, uncut=uncut, retrieved=None)
-            yield self._with_parts(query, vector, ended, first_scores)
-
-    def _with_parts(self, query: Query, vector: Float32, answer: Answer, scores: Float32) -> Answer:
-        """Add the parts of the first stage's scores to an answer if the query asks for them."""
-        if not query.with_parts:
-            return answer
-        return replace(answer, parts=score_parts(self.index, query.text, vector, answer.positions, scores))
+        Each depth is searched separately: an approximate index finds more in a longer list, and a query's results must
+        not depend on the other queries of the batch. The same goes for k if results are grouped by document.
+        """
+        groups: dict[tuple[int, Filter, Filter, int | None], list[int]] = {}
+        for row in rows:
+            query = queries[row]
+            documents = query.k if self.groups(query) else None
+            key = max(depth, query.k), query.permitted, query.filter or (), documents
+            groups.setdefault(key, []).append(row)
+        for (deep, permitted, query_filter, documents), members in groups.items():
+            scope = both(permitted, query_filter)
+            if self.parents is None or documents is None:
+                yield _Listed(members, self.passages.find(compared[members], deep, scope, observe))
+                continue
+            within = DocumentSubset(self.metadata.where(scope)) if scope else None
+            search = DocumentSearch(self.index, self.parents, within)
+            for found, top in search.search(compared[members], deep, documents):
+                yield _Listed([members[place] for place in found.tolist()], top)
 
     def _cut(
-        self, queries: Sequence[Query], vectors: Float32, listed: Listed, relevance: Float32 | None, *, fallback: bool
+        self, second: SecondStage | None, queries: Sequence[Query], vectors: Float32, listed: "_Listed"
     ) -> Iterator[Answer]:
-        """Cut the results of queries that were searched together; `fallback` if the second of two stages did not rank.
+        """Cut the results of queries that were searched together, by the scores of the second stage, if it ranked them.
 
         Everything is computed from the ungrouped list of passages, as in calibration; grouping then selects from it.
         """
-        top, policy, abstention = listed.result.top, listed.policy, listed.rule
+        stage, top, first = self if second is None else second.rule, listed.top, listed.first_scores
+        scope, grouped = both(queries[0].permitted, queries[0].filter or ()), self.groups(queries[0])
+        policy, rule = stage.policy.within(scope), stage.abstention
+        # Some refusals are not certified within a filter, and k documents reach further down the list of passages than
+        # the first K, which τ was calibrated on.
+        unfit = scope and rule is not None and not rule.within_filters
+        if grouped or unfit:
+            policy = replace(policy, certified=False)
         # A refusal may depend on how rare a word is, which would reveal whether a hidden document contains it.
-        decides = abstention
-        if abstention is not None and queries[0].permitted and not abstention.within_filters:
-            decides = None
-        refusals = decides.decide([query.text for query in queries], vectors, top) if decides else None
-        results = UncutResults.of(top, policy, relevance, refusals)
-        setting = Setting(self.of_vectors, self.other_encoder, fallback, self.groups(queries[0]))
-        if self.parents is not None and setting.grouped:
-            return cut_documents(queries, results, listed, self.parents, setting)
-        return cut(queries, results, policy, listed.result, abstention, setting)
+        refuses = rule is not None and not (unfit and queries[0].permitted)
+        refusals = rule.decide([query.text for query in queries], vectors, top) if rule and refuses else None
+        relevance = None
+        if second is None or first is None:
+            # A threshold of the request is meant for the second stage's scores.
+            queries = queries if self.second is None else [replace(query, threshold=None) for query in queries]
+            if self.relevance is not None:
+                relevance = self.relevance.estimate(vectors, top, results=_contents(top))
+        elif second.rule.relevance is not None:  # without candidates, as if a filter matches nothing, no scores
+            scores = top.scores
+            relevance = second.rule.relevance.estimate(scores, {FIRST_SCORE: first}) if scores.size else scores
+        departures = partial(self._departures, k=policy.k, fallback=second is None and self.second is not None)
+        parents = self.parents if grouped else None
+        for row, answer in enumerate(cut(queries, top, policy, relevance, refusals, departures, parents=parents)):
+            ended, scores = answer, answer.scores
+            if second is not None and first is not None:
+                places = [top.positions[row].tolist().index(position) for position in answer.positions.tolist()]
+                scores = first[row, places]
+                # With more candidates, the first K are others than those of the calibration.
+                uncut = answer.uncut if top.positions.shape[1] <= second.rule.candidates else None
+                ended = replace(answer, stage="second", first_scores=scores, uncut=uncut, retrieved=None)
+            if queries[row].with_parts:
+                parts = score_parts(self.words, queries[row].text, vectors[row], answer.positions, scores)
+                ended = replace(ended, parts=parts)
+            yield ended
+
+    def _departures(self, query: Query, *, k: int, fallback: bool) -> list[NotComparable]:
+        """Return why results are not comparable with those of the calibration, the reason to give first.
+
+        Args:
+            query: The query.
+            k: K of the policy.
+            fallback: Whether the first of two stages answers alone.
+        """
+        applies = {
+            NotComparable.UNREADABLE: query.unreadable,
+            NotComparable.TRUNCATED: query.truncated,
+            NotComparable.FILTERED: query.filter or query.permitted,
+            NotComparable.VECTOR: query.vector is not None and not self.of_vectors,
+            NotComparable.PRECISION: query.vector is None and self.other_encoder,
+            NotComparable.FALLBACK: fallback,
+            NotComparable.THRESHOLD: query.threshold is not None,
+            NotComparable.K: query.k != k,
+            NotComparable.GROUPED: self.groups(query),
+        }
+        return [reason for reason, holds in applies.items() if holds]
+
+
+class _Listed(NamedTuple):
+    """The passages listed for queries that were searched together.
+
+    Attributes:
+        rows: Positions of the queries in the batch.
+        top: The passages, best first.
+        first_scores: (n, c) float32 scores of the first stage; None unless the second stage ranked the passages.
+    """
+
+    rows: list[int]
+    top: TopK
+    first_scores: Float32 | None = None
+
+
+def _ranked(
+    second: SecondStage,
+    queries: Sequence[Query],
+    lists: Sequence[_Listed],
+    limits: Sequence[float | None],
+    skipped: dict[int, Skipped],
+) -> Iterator[_Listed]:
+    """Yield lists in the order of the second stage; adds the queries that it does not rank to those skipped."""
+    for rows, top, _ in lists:
+        texts, deadlines = [queries[row].text for row in rows], [limits[row] for row in rows]
+        ranked, reasons = second.rank(texts, top, deadlines)
+        skipped |= {rows[place]: reason for place, reason in reasons.items()}
+        if ranked:
+            positions, scores, first = (np.stack(arrays) for arrays in zip(*ranked.values(), strict=True))
+            yield _Listed([rows[place] for place in ranked], replace(top, scores=scores, positions=positions), first)
+
+
+def _contents(top: TopK) -> ReadDocuments | None:
+    """Return the contents of the results, (n, w), if the search returned them."""
+    positions = top.positions
+    if not positions.size or not top.candidates:
+        return None
+    candidates = [top.candidates[position] for position in positions.ravel().tolist()]
+    vectors = np.stack([candidate.vector for candidate in candidates])
+    read = ReadDocuments.of(vectors, [candidate.document for candidate in candidates])
+    return ReadDocuments(read.vectors.reshape(*positions.shape, -1), read.lengths.reshape(positions.shape))

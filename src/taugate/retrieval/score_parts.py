@@ -1,16 +1,18 @@
 """The two parts of a score, the cosine and the lexical share, and the words behind the second."""
 
 from dataclasses import dataclass
-from typing import NotRequired, TypedDict
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, Field
 
-from taugate.retrieval.index.top_k import Index
 from taugate.retrieval.index.words import query_terms, spellings
 from taugate.retrieval.vectors.queries import HybridVectors
 from taugate.retrieval.vectors.similarity import Float32, shortest_decimal
+
+if TYPE_CHECKING:  # loads FAISS, which a service that only cuts does not need
+    from taugate.retrieval.index.hybrid import HybridIndex
 
 MATCHED_WORDS = "words of the query that the passage contains, as the query spells them; present beside `parts.lexical`"
 
@@ -22,13 +24,6 @@ class Parts(BaseModel):
     lexical: float | None = Field(
         default=None, ge=0, description="weighted share of words in common; absent if the score has no lexical part"
     )
-
-
-class PartFields(TypedDict):
-    """Fields of a result, or of an explanation."""
-
-    parts: dict[str, float]
-    matched_words: NotRequired[list[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,36 +42,31 @@ class ScoreParts:
     lexical: Float32 | None = None
     matched_words: list[list[str]] | None = None
 
-    def fields(self, row: int) -> PartFields:
-        """Return the fields `parts` and, if the score has a lexical part, `matched_words` of one document."""
+    def of(self, row: int) -> dict[str, float]:
+        """Return the parts of the score of one document, by the names of `Parts`."""
         parts = {"cosine": shortest_decimal(self.cosines[row])}
-        if self.lexical is None or self.matched_words is None:
-            return {"parts": parts}
-        return {
-            "parts": {**parts, "lexical": shortest_decimal(self.lexical[row])},
-            "matched_words": self.matched_words[row],
-        }
+        return parts if self.lexical is None else parts | {"lexical": shortest_decimal(self.lexical[row])}
 
 
-def score_parts(index: Index, text: str, vector: Float32, positions: NDArray[np.int64], scores: Float32) -> ScoreParts:
+def score_parts(
+    words: "HybridIndex | None", text: str, vector: Float32, positions: NDArray[np.int64], scores: Float32
+) -> ScoreParts:
     """Return the parts of scores of one query.
 
     Args:
-        index: Index that computed the scores.
+        words: Index that computed the scores; None if they have no lexical part.
         text: Text of the query.
         vector: (d',) float32, its vector.
         positions: (n,) int64 positions of the documents.
         scores: (n,) float32.
     """
-    from taugate.retrieval.index.hybrid import HybridIndex  # loads FAISS, which a service that only cuts does not need
-
-    if not isinstance(index, HybridIndex):
+    if words is None:
         return ScoreParts(scores)
-    rule = index.lexical.statistics.rule
+    rule = words.lexical.statistics.rule
     terms = query_terms(text, rule)
-    cosines, lexical = index.parts(HybridVectors(vector[None], (terms,)), positions[None])
+    cosines, lexical = words.parts(HybridVectors(vector[None], (terms,)), positions[None])
     spelled = spellings(text, rule)
     matched = [
-        [word for term, word in spelled.items() if term in own] for own in index.lexical.matched(terms, positions)
+        [word for term, word in spelled.items() if term in own] for own in words.lexical.matched(terms, positions)
     ]
     return ScoreParts(cosines[0], lexical[0], matched)

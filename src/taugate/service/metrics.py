@@ -16,8 +16,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
-from taugate.retrieval.gate import GateReason
-from taugate.retrieval.query import Answer, Reason, Skipped
+from taugate.retrieval.query import Answer, GateReason, Reason, Skipped
 from taugate.retrieval.release.layout import creation_time
 from taugate.retrieval.release.manifest import ReleaseManifest
 

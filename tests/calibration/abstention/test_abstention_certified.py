@@ -6,13 +6,13 @@ from scipy import stats
 
 from taugate.calibration.abstention import certify
 from taugate.calibration.abstention.certify import CertifyingScores, certify_both
-from taugate.calibration.abstention.words import abstention_remedy
+from taugate.calibration.abstention.words import limits_remedy
 from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.settings.rules import MAX_EMPTY, AbstentionRule, ThresholdRule
 from taugate.errors import InputError
 from taugate.retrieval.release.manifest import DataRecord
 from taugate.retrieval.release.promises.promise import percent_at_most
-from taugate.retrieval.release.records import AbstentionRecord
+from taugate.retrieval.release.refusal_records import RefusalRecord, RequestedLimits
 
 
 def alone(scores: np.ndarray) -> CertifyingScores:
@@ -24,8 +24,12 @@ def normal(rng: np.random.Generator, mean: float, count: int, digits: int = 6) -
     return np.round(rng.normal(mean, 1, count), digits)
 
 
-def certified(rule: AbstentionRule, answerable: CertifyingScores, unanswerable: CertifyingScores) -> AbstentionRecord:
-    return certify_both(rule, answerable, unanswerable, "a_score", [])
+def certified(
+    rule: AbstentionRule, answerable: CertifyingScores, unanswerable: CertifyingScores
+) -> tuple[RefusalRecord, RequestedLimits]:
+    record = certify_both(rule, answerable, unanswerable, "a_score", [])
+    assert record.limits is not None
+    return record, record.limits
 
 
 def every_threshold(answerable: np.ndarray, unanswerable: np.ndarray) -> np.ndarray:
@@ -58,30 +62,30 @@ def test_smallest_passing_threshold_is_chosen(seed: int, limits: tuple[float, fl
     answerable, unanswerable = normal(rng, 1.5, 150, digits), normal(rng, 0, 90, digits)
     rule = AbstentionRule(*limits)
     expected = passing(rule, answerable, unanswerable)
-    record = certified(rule, alone(answerable), alone(unanswerable))
+    record, found = certified(rule, alone(answerable), alone(unanswerable))
     assert record.certified == bool(expected)
     if expected:
-        result = (record.empty_answerable.found * 150, record.answered_unanswerable.found * 90)
+        result = (found.refused.found * 150, found.answered.found * 90)
         assert result == pytest.approx(min(expected, key=lambda item: item[0]))
-        assert record.answered_unanswerable.upper == limits[0]
+        assert found.answered.upper == limits[0]
         upper = stats.beta.ppf(0.975, round(result[0]) + 1, 150 - round(result[0]))
-        assert record.empty_answerable.upper == pytest.approx(upper)
+        assert found.refused.upper == pytest.approx(upper)
 
 
 def test_impossible_limits_keep_refusal_limit() -> None:
     """Two kinds that nothing tells apart: β is the Clopper–Pearson limit where γ is just certified."""
     rng = np.random.default_rng(0)
     answerable, unanswerable = normal(rng, 0, 400), normal(rng, 0, 300)
-    record = certified(AbstentionRule(0.5, 0.10), alone(answerable), alone(unanswerable))
+    record, found = certified(AbstentionRule(0.5, 0.10), alone(answerable), alone(unanswerable))
     assert not record.certified
-    refused = round(record.empty_answerable.found * 400)
+    refused = round(found.refused.found * 400)
     assert stats.binom.cdf(refused, 400, 0.10) <= 0.025 < stats.binom.cdf(refused + 1, 400, 0.10)
-    assert record.empty_answerable.upper == 0.10
-    answered = round(record.answered_unanswerable.found * 300)
-    assert record.answered_unanswerable.upper == pytest.approx(stats.beta.ppf(0.975, answered + 1, 300 - answered))
-    assert [item.empty for item in record.tradeoff] == [0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5]  # 367 certify 1 %
-    assert next(item.answered for item in record.tradeoff if item.empty == 0.1) == record.answered_unanswerable.upper
-    answers = [item.answered for item in record.tradeoff]
+    assert found.refused.upper == 0.10
+    answered = round(found.answered.found * 300)
+    assert found.answered.upper == pytest.approx(stats.beta.ppf(0.975, answered + 1, 300 - answered))
+    assert [item.empty for item in found.tradeoff] == [0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5]  # 367 certify 1 %
+    assert next(item.answered for item in found.tradeoff if item.empty == 0.1) == found.answered.upper
+    answers = [item.answered for item in found.tradeoff]
     assert answers == sorted(answers, reverse=True)
 
 
@@ -101,47 +105,45 @@ def data_of(answerable: int, unanswerable: int) -> DataRecord:
 def test_named_remedy_certifies() -> None:
     rng = np.random.default_rng(0)
     answerable, unanswerable = alone(normal(rng, 0, 400)), alone(normal(rng, 0, 300))
-    record = certified(AbstentionRule(0.5, 0.10), answerable, unanswerable)
-    message = abstention_remedy(record, data_of(400, 300))
-    assert percent_at_most(record.answered_unanswerable.upper) in message and len(message) <= 300
+    _, found = certified(AbstentionRule(0.5, 0.10), answerable, unanswerable)
+    message = limits_remedy(found, data_of(400, 300))
+    assert percent_at_most(found.answered.upper) in message and len(message) <= 300
     larger, other = (
         float(part.split()[0].rstrip(",")) for part in message.split("--max-")[1:] for part in [part.split(" ", 1)[1]]
     )
-    assert certified(AbstentionRule(larger, 0.10), answerable, unanswerable).certified
-    assert not certified(AbstentionRule(larger - 0.01, 0.10), answerable, unanswerable).certified
-    assert certified(AbstentionRule(0.5, other), answerable, unanswerable).certified
-    assert not certified(AbstentionRule(0.5, other - 0.01), answerable, unanswerable).certified
+    assert certified(AbstentionRule(larger, 0.10), answerable, unanswerable)[0].certified
+    assert not certified(AbstentionRule(larger - 0.01, 0.10), answerable, unanswerable)[0].certified
+    assert certified(AbstentionRule(0.5, other), answerable, unanswerable)[0].certified
+    assert not certified(AbstentionRule(0.5, other - 0.01), answerable, unanswerable)[0].certified
 
 
 def test_remedy_counts_missing_labels() -> None:
     """(1 − .05)ⁿ ≤ .025 takes 72 queries, (1 − .10)ⁿ 36."""
     answerable, unanswerable = alone(np.linspace(2, 3, 35)), alone(np.linspace(0, 1, 40))
-    record = certified(AbstentionRule(0.05, 0.10), answerable, unanswerable)
+    record, found = certified(AbstentionRule(0.05, 0.10), answerable, unanswerable)
     assert not record.certified
-    assert record.answered_unanswerable.queries_needed == 72
-    assert record.empty_answerable.queries_needed == 36
-    message = abstention_remedy(record, data_of(70, 80))
+    assert found.answered.queries_needed == 72
+    assert found.refused.queries_needed == 36
+    message = limits_remedy(found, data_of(70, 80))
     assert message == (
         "--max-answered 0.05 takes 72 certifying unanswerable queries, and there are 40: label about 144 in all with "
         "`taugate judge`; --max-empty 0.1 takes 36 certifying answerable queries, and there are 35: label about 72 in "
         "all with `taugate judge`."
     )
     assert len(message) <= 300
-    assert record.empty_answerable.found == 0  # what refuses none of those asked is all that is left
-    enough = certified(AbstentionRule(0.05, 0.10), alone(np.linspace(2, 3, 36)), alone(np.linspace(0, 1, 72)))
+    assert found.refused.found == 0  # what refuses none of those asked is all that is left
+    enough, _ = certified(AbstentionRule(0.05, 0.10), alone(np.linspace(2, 3, 36)), alone(np.linspace(0, 1, 72)))
     assert enough.certified
 
 
 def test_unlimited_refusals_are_measured() -> None:
     rng = np.random.default_rng(1)
-    record = certified(AbstentionRule(0.2), alone(normal(rng, 1, 500)), alone(normal(rng, 0, 500)))
+    record, found = certified(AbstentionRule(0.2), alone(normal(rng, 1, 500)), alone(normal(rng, 0, 500)))
     assert record.certified
-    assert (record.empty_answerable.asked, record.empty_answerable.queries_needed) == (None, None)
-    assert "at most 20 % of unanswerable queries are answered" in record.guarantee
-    assert (
-        f"at most {percent_at_most(record.empty_answerable.upper)} of answerable ones are refused" in record.guarantee
-    )
-    assert record.empty_answerable.upper > record.empty_answerable.found > 0.3
+    assert (found.refused.asked, found.refused.queries_needed) == (None, None)
+    assert "at most 20 % of unanswerable queries are answered" in found.guarantee
+    assert f"at most {percent_at_most(found.refused.upper)} of answerable ones are refused" in found.guarantee
+    assert found.refused.upper > found.refused.found > 0.3
 
 
 @pytest.mark.slow
@@ -154,9 +156,10 @@ def test_joint_limits_hold_confidence(limits: tuple[float, float | None]) -> Non
     rng, incorrect, trials = np.random.default_rng(2), 0, 400
     for _ in range(trials):
         sample = alone(rng.normal(1, 1, 150)), alone(rng.normal(0, 1, 100))
-        record = certified(AbstentionRule(*limits), *sample)
-        refused, answered = stats.norm.cdf(record.tau - 1), stats.norm.sf(record.tau)
-        incorrect += refused > record.empty_answerable.upper or answered > record.answered_unanswerable.upper
+        record, found = certified(AbstentionRule(*limits), *sample)
+        assert record.rho is not None
+        refused, answered = stats.norm.cdf(record.rho - 1), stats.norm.sf(record.rho)
+        incorrect += refused > found.refused.upper or answered > found.answered.upper
     assert incorrect / trials <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / trials)
 
 
@@ -172,12 +175,13 @@ def test_shared_documents_limit_evidence(monkeypatch: pytest.MonkeyPatch) -> Non
             units = SamplingUnits.from_clusters(count)
             assert units.unit == unit
             sample = (CertifyingScores(scores.astype(np.float32), units) for scores in (answerable, unanswerable))
-            record = certified(AbstentionRule(0.4, 0.4), *sample)
-            refused, answered = stats.norm.cdf(record.tau - 1.5), stats.norm.sf(record.tau)
-            errors[unit] += refused > record.empty_answerable.upper or answered > record.answered_unanswerable.upper
+            record, found = certified(AbstentionRule(0.4, 0.4), *sample)
+            assert record.rho is not None
+            refused, answered = stats.norm.cdf(record.rho - 1.5), stats.norm.sf(record.rho)
+            errors[unit] += refused > found.refused.upper or answered > found.answered.upper
     assert errors["document"] / trials <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / trials)
     assert errors["query"] / trials > 0.15
-    assert record.answered_unanswerable.evidence.unit == "query"
+    assert found.answered.evidence.unit == "query"
 
 
 # What is asked for.

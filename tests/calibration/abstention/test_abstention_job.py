@@ -75,12 +75,12 @@ def test_certified_limits_are_served(plain: tuple[Path, Path], far: Path, tmp_pa
     code, manifest, error = calibrate(far, tmp_path / "r", plain[1], *ASKED)
     assert code == 0
     assert current_id(tmp_path / "r") == manifest["release_id"]
-    record = manifest["abstention"]
-    answered, refused = record["answered_unanswerable"], record["empty_answerable"]
-    assert record["certified"]
+    record = manifest["refusal"]["limits"]
+    answered, refused = record["answered"], record["refused"]
+    assert manifest["refusal"]["certified"]
     assert (answered["asked"], answered["upper"], refused["asked"]) == (0.2, 0.2, 0.2)
     assert refused["found"] <= refused["upper"] <= 0.2
-    assert (manifest["no_answer"]["asked"], manifest["no_answer"]["upper"]) == ("unanswerable", 0.2)
+    assert manifest["refusal"]["evidence"]["unanswerable"]["lower"] == 0.8
     message = error.splitlines()
     first = next(
         at for at, line in enumerate(message) if line.startswith("Of 100 questions that have no answer here, ")
@@ -108,7 +108,7 @@ def test_certified_limits_are_served(plain: tuple[Path, Path], far: Path, tmp_pa
     _, again, _ = calibrate(far, tmp_path / "again", plain[1], *ASKED)
     assert content_digest(again) == content_digest(manifest)
     _, papers, _ = calibrate(far, tmp_path / "papers", plain[1])
-    assert papers["abstention"] is None
+    assert papers["refusal"].get("limits") is None
     assert papers["policy"] == manifest["policy"]  # refusals say nothing of the cut
     for name in ("accuracy", "ndcg", "coe", "roe"):
         assert papers["metrics"]["heldout"][name] == manifest["metrics"]["heldout"][name]
@@ -120,10 +120,10 @@ def test_impossible_limits_are_not_promoted(
     code, manifest, error = calibrate(near, tmp_path / "r", plain[1], *ASKED)
     assert code == 4
     assert current_id(tmp_path / "r") is None
-    record = manifest["abstention"]
-    assert not record["certified"]
-    assert record["empty_answerable"]["upper"] == 0.2
-    assert record["answered_unanswerable"]["upper"] > 0.5
+    limits = manifest["refusal"]["limits"]
+    assert not manifest["refusal"]["certified"]
+    assert limits["refused"]["upper"] == 0.2
+    assert limits["answered"]["upper"] > 0.5
     message = [line for line in error.splitlines() if line.startswith("taugate: ")]
     assert len(message) == 1
     for part in (
@@ -157,17 +157,17 @@ def test_no_unanswerable_queries_are_refused(
 
 def test_off_topic_estimate_is_named(plain: tuple[Path, Path], tmp_path: Path, calibrate: Capture) -> None:
     data, encoder = plain
-    code, manifest, error = calibrate(data, tmp_path / "r", encoder, "--no-refusal")
+    code, manifest, error = calibrate(data, tmp_path / "r", encoder, "--refuse", "off")
     assert code == 0
-    record = manifest["no_answer"]
+    ((kind, record),) = manifest["refusal"]["evidence"].items()
     (tmp_path / "spool").mkdir()
     requested = read_dataset(data, "test", tmp_path / "spool").off_topic_texts
-    assert (record["asked"], record["queries"]) == ("off_topic", len(requested))
-    assert record["answered"] < record["upper"] or record["answered"] == record["upper"] == 1
+    assert (kind, record["queries"]) == ("off_topic", len(requested))
+    assert record["lower"] < record["refused"] / len(requested) or record["lower"] == record["refused"] == 0
     for part in (f"{len(requested)} questions about other subjects", "easy cases", "optimistic"):
         assert part in error
     answers = load(tmp_path / "r" / manifest["release_id"]).retriever.search([Query(text, k=5) for text in requested])
-    assert record["answered"] == np.mean([len(answer.positions) > 0 for answer in answers])
+    assert record["refused"] == sum(not len(answer.positions) for answer in answers)
 
 
 def test_both_kinds_share_clusters(far: Path, tmp_path: Path) -> None:

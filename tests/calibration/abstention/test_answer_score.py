@@ -1,6 +1,7 @@
 """Which score refuses queries: chosen on some documents, certified on others, the same that is served."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from taugate.calibration.abstention.choose import (
     ChosenScore,
     EncodedCorpus,
+    LabelledGroups,
     QueryGroup,
     choose_score,
     fit_score_model,
@@ -48,7 +50,16 @@ def world(seed: int = 0, documents: int = DOCUMENTS, spread: float = 1.0, words:
 
 
 def choose(answerable: QueryGroup, unanswerable: QueryGroup, corpus: EncodedCorpus, seed: int = 0) -> ChosenScore:
-    return choose_score(answerable, unanswerable, corpus, np.arange(len(answerable.texts)), GAMMA, seed)
+    return choose_score(grouped(answerable, unanswerable, corpus, seed), GAMMA)
+
+
+def grouped(answerable: QueryGroup, unanswerable: QueryGroup, corpus: EncodedCorpus, seed: int = 0) -> LabelledGroups:
+    return LabelledGroups(answerable, unanswerable, corpus, np.arange(len(answerable.texts)), seed)
+
+
+def certifying(*data: Any, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Positions of the answerable and of the unanswerable queries that certify."""
+    return grouped(*data, seed=seed).division.certify
 
 
 def test_separating_words_choose_model() -> None:
@@ -72,14 +83,13 @@ def test_best_similarity_is_kept_unless_the_model_separates_better() -> None:
 
 def test_learning_and_certifying_documents_differ() -> None:
     answerable, unanswerable, corpus = world(spread=2)
-    result = choose(answerable, unanswerable, corpus)
-    certify = {*answerable.clusters[result.certify_answerable]} | {*unanswerable.clusters[result.certify_unanswerable]}
-    learn = {*np.delete(answerable.clusters, result.certify_answerable)}
-    learn |= {*np.delete(unanswerable.clusters, result.certify_unanswerable)}
+    rows = certifying(answerable, unanswerable, corpus)
+    certify = {*answerable.clusters[rows[0]]} | {*unanswerable.clusters[rows[1]]}
+    learn = {*np.delete(answerable.clusters, rows[0])} | {*np.delete(unanswerable.clusters, rows[1])}
     assert not certify & learn
     assert len(certify) + len(learn) == DOCUMENTS
-    assert len(result.certify_answerable) == len(result.certify_unanswerable) == round(0.6 * DOCUMENTS) * EACH
-    assert (np.diff(result.certify_answerable) > 0).all()
+    assert len(rows[0]) == len(rows[1]) == round(0.6 * DOCUMENTS) * EACH
+    assert (np.diff(rows[0]) > 0).all()
 
 
 def test_certifying_queries_change_no_score() -> None:
@@ -87,7 +97,8 @@ def test_certifying_queries_change_no_score() -> None:
     answerable, unanswerable, corpus = world(spread=2, words=True)
     result = choose(answerable, unanswerable, corpus)
     vectors = unanswerable.vectors.copy()
-    vectors[result.certify_unanswerable] = answerable.vectors[result.certify_unanswerable]
+    rows = certifying(answerable, unanswerable, corpus)[1]
+    vectors[rows] = answerable.vectors[rows]
     moved = QueryGroup(
         unanswerable.texts, vectors, FlatIndex.build(corpus.vectors).search(vectors, K), unanswerable.clusters
     )
@@ -99,8 +110,9 @@ def test_certifying_queries_change_no_score() -> None:
 def test_held_out_queries_are_unused() -> None:
     answerable, unanswerable, corpus = world(spread=2)
     calibration = np.flatnonzero(np.arange(len(answerable.texts)) % EACH < 4)
-    result = choose_score(answerable, unanswerable, corpus, calibration, GAMMA, 0)
-    assert {*result.certify_answerable} < {*calibration}
+    groups = LabelledGroups(answerable, unanswerable, corpus, calibration, 0)
+    result = choose_score(groups, GAMMA)
+    assert {*groups.division.certify[0]} < {*calibration}
     assert len(result.answerable) == len(answerable.texts)
 
 
@@ -110,8 +122,8 @@ def test_too_few_queries_skip_choice(documents: int) -> None:
     answerable, unanswerable, corpus = world(documents=documents, words=True)
     result = choose(answerable, unanswerable, corpus)
     assert (result.score.name, [item.name for item in result.candidates]) == ("best_similarity", ["best_similarity"])
-    assert len(result.certify_answerable) == len(answerable.texts)
-    assert len(result.certify_unanswerable) == len(unanswerable.texts)
+    rows = certifying(answerable, unanswerable, corpus)
+    assert (len(rows[0]), len(rows[1])) == (len(answerable.texts), len(unanswerable.texts))
     assert result.answerable.tolist() == answerable.top.scores[:, 0].tolist()
 
 
@@ -127,18 +139,19 @@ def test_served_scores_equal_calibrated_bits(seed: int, spread: float, words: bo
 
 def test_seed_determines_the_parts() -> None:
     data = world(spread=2)
-    one, same, other = choose(*data), choose(*data), choose(*data, seed=1)
+    one, same = choose(*data), choose(*data)
     assert one.candidates == same.candidates
     assert one.answerable.tobytes() == same.answerable.tobytes()
-    assert one.certify_answerable.tolist() != other.certify_answerable.tolist()
+    assert certifying(*data)[0].tolist() != certifying(*data, seed=1)[0].tolist()
 
 
 def test_answered_share_equals_plain_loop() -> None:
     """At the largest threshold that refuses at most γ of the learning answerable queries."""
     answerable, unanswerable, corpus = world(spread=2)
     result = choose(answerable, unanswerable, corpus)
-    right = np.delete(answerable.top.scores[:, 0], result.certify_answerable)
-    wrong = np.delete(unanswerable.top.scores[:, 0], result.certify_unanswerable)
+    rows = certifying(answerable, unanswerable, corpus)
+    right = np.delete(answerable.top.scores[:, 0], rows[0])
+    wrong = np.delete(unanswerable.top.scores[:, 0], rows[1])
     limit = max(tau for tau in right if (right < tau).mean() <= GAMMA)
     assert result.candidates[0].answered == pytest.approx((wrong >= limit).mean())
 

@@ -80,8 +80,10 @@ def kind(scores: np.ndarray, chooses: bool = True) -> ScoredQuestions:
 
 def test_kept_rho_is_recorded_for_every_kind() -> None:
     right, scores = kind(float32(0.2, 0.5, 0.6, 0.7)), kind(float32(0.1, 0.2, 0.3, 0.9))
-    record = RefusalEvidence(right, scores, None, None, None, 3, DEFAULT, kept=0.25).record(provisional=False)
-    assert (record.off_topic.queries, record.off_topic.refused, record.left_out) == (4, 2, 3)
+    record = RefusalEvidence(right, {"off_topic": scores}, 3, DEFAULT, kept=0.25).record(provisional=False)
+    counted = record.evidence["off_topic"]
+    assert (counted.queries, counted.refused, record.left_out) == (4, 2, 3)
+    assert record.lost is not None
     assert record.lost.mean == 0.25
     assert record.lost.upper == pytest.approx(0.751, abs=1e-3)  # Clopper–Pearson, 1 of 4
     assert record.lost.lower < 0.25
@@ -89,9 +91,9 @@ def test_kept_rho_is_recorded_for_every_kind() -> None:
 
 def test_off_topic_question_is_counted_by_the_rho_of_the_others() -> None:
     off_topic = kind(np.linspace(0.1, 0.3, 34, dtype=np.float32))
-    evidence = RefusalEvidence(None, off_topic, None, None, None, 0, DEFAULT)
+    evidence = RefusalEvidence(None, {"off_topic": off_topic}, 0, DEFAULT)
     assert int((off_topic.scores < np.float32(evidence.rho)).sum()) == 31  # nine in ten
-    counted = evidence.record(provisional=True).off_topic
+    counted = evidence.record(provisional=True).evidence["off_topic"]
     assert (counted.queries, counted.refused) == (34, 30)  # the 31st is answered without itself
     assert 0.7 < counted.lower < 30 / 34
 
@@ -99,9 +101,7 @@ def test_off_topic_question_is_counted_by_the_rho_of_the_others() -> None:
 def test_right_answer_is_counted_by_the_rho_of_other_folds() -> None:
     """Of 133 right answers one may be lost; without a fold that has the lowest, ρ is the second or third lowest."""
     right = kind(np.linspace(0.2, 0.9, 133, dtype=np.float32))
-    evidence = RefusalEvidence(
-        right, kind(np.full(34, 0.95, dtype=np.float32)), None, None, None, 0, LostShares(0.015, 0.015)
-    )
+    evidence = RefusalEvidence(right, {"off_topic": kind(np.full(34, 0.95, dtype=np.float32))}, 0, DEFAULT)
     assert (right.scores < np.float32(evidence.rho)).sum() == 1
     lost = [
         right.scores[row]
@@ -114,9 +114,10 @@ def test_right_answer_is_counted_by_the_rho_of_other_folds() -> None:
 def test_off_topic_questions_are_in_the_language_of_the_queries(releases: Path) -> None:
     record = json.loads((find(releases) / "manifest.json").read_bytes())["refusal"]
     stating = [each for each in off_topic_table() if each.language == "English" and not each.chooses]
-    counted = record["off_topic"]["queries"] + record["request"]["queries"]
+    kinds = record["evidence"]
+    counted = kinds["off_topic"]["queries"] + kinds["request"]["queries"]
     assert len(stating) - record["left_out"] <= counted <= len(stating)
-    assert record["request"]["queries"] <= sum(question.is_request for question in stating)
+    assert kinds["request"]["queries"] <= sum(question.is_request for question in stating)
 
 
 def test_rho_refuses_most_requests_as_a_kind_of_their_own() -> None:
@@ -126,10 +127,10 @@ def test_rho_refuses_most_requests_as_a_kind_of_their_own() -> None:
         kind(np.linspace(0.3, 0.4, 10, dtype=np.float32)),
     )
     right = ScoredQuestions(np.linspace(0.5, 0.9, 400, dtype=np.float32), singles(400), np.ones(400, dtype=np.bool_))
-    record = RefusalEvidence(right, off_topic, request, None, None, 0, DEFAULT).record(provisional=False)
+    record = RefusalEvidence(right, {"off_topic": off_topic, "request": request}, 0, DEFAULT).record(provisional=False)
+    assert record.rho is not None
     assert 0.38 < record.rho < 0.4
-    assert record.request is not None
-    assert record.request.refused == 9
+    assert record.evidence["request"].refused == 9
 
 
 def _shipped(fields: int, spread: float, rng: np.random.Generator) -> ScoredQuestions:
@@ -142,8 +143,8 @@ def _shipped(fields: int, spread: float, rng: np.random.Generator) -> ScoredQues
 
 def test_half_that_does_not_choose_is_counted() -> None:
     questions = _shipped(20, 0.1, np.random.default_rng(0))
-    evidence = RefusalEvidence(None, questions, None, None, None, 0, DEFAULT)
-    counted = evidence.record(provisional=True).off_topic
+    evidence = RefusalEvidence(None, {"off_topic": questions}, 0, DEFAULT)
+    counted = evidence.record(provisional=True).evidence["off_topic"]
     assert evidence.rho == choose_rho(questions.scores[:0], [questions.scores[::2]], DEFAULT)
     assert (counted.queries, counted.refused) == (100, int((questions.scores[1::2] < np.float32(evidence.rho)).sum()))
 
@@ -174,7 +175,7 @@ def test_certifying_queries_do_not_move_rho() -> None:
     off_topic = kind(np.linspace(0.5, 0.8, 34, dtype=np.float32))
     whole, part = (
         RefusalEvidence(
-            ScoredQuestions(scores[rows], singles(rows.sum()), limits[rows]), off_topic, None, None, None, 0, DEFAULT
+            ScoredQuestions(scores[rows], singles(rows.sum()), limits[rows]), {"off_topic": off_topic}, 0, DEFAULT
         )
         for rows in (np.ones(400, dtype=np.bool_), limits)
     )

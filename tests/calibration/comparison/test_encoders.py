@@ -1,10 +1,12 @@
 """Differences of encoders: intervals that hold together, and which encoder is recommended."""
 
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
 import pytest
 
+from taugate.calibration.comparison.correlations import correlations
 from taugate.calibration.comparison.encoders import EncoderComparison, EncoderCost, MeasuredEncoder
 from taugate.calibration.comparison.simultaneous import simultaneous_intervals
 from taugate.calibration.metrics.clusters import PerQuery, SamplingUnits
@@ -65,6 +67,7 @@ def measured(name: str, hits: PerQuery, release: Manifest, milliseconds: float |
         certified=True,
         lexical=None,
         cost=EncoderCost(milliseconds, None if milliseconds is None else 100.0, 1000, 10),
+        isotropy=release.isotropy,
     )
 
 
@@ -113,3 +116,30 @@ def test_few_queries_choose_the_best_and_say_that_they_show_nothing(manifest: Ma
     assert comparison.choice == "one"
     assert "30 labelled queries do not show that it is better than two" in comparison.sentence
     assert "or label more queries" in comparison.sentence
+
+
+def correlated(manifest: Manifest, accuracies: list[float], coes: list[float]) -> list[MeasuredEncoder]:
+    rows, metrics = [], manifest.metrics["calibration"]
+    for number, (accuracy, coe) in enumerate(zip(accuracies, coes, strict=True)):
+        means = {"accuracy": metrics.accuracy.model_copy(update={"mean": accuracy})}
+        means["coe"] = metrics.coe.model_copy(update={"mean": coe})
+        row = measured(str(number), with_hits(accuracy), manifest, None)
+        rows.append(
+            replace(row, metrics=metrics.model_copy(update=means), papers_tau=None if number == 3 else number / 9)
+        )
+    return rows
+
+
+def test_correlations_match_pearson(manifest: Manifest) -> None:
+    accuracies, coes = [0.5, 0.7, 0.6, 0.9], [0.8, 0.85, 0.9, 0.95]
+    found = correlations(correlated(manifest, accuracies, coes))
+    assert found["accuracy and COE"] == pytest.approx(np.corrcoef(accuracies, coes)[0, 1])
+    assert found["accuracy and τ"] == pytest.approx(np.corrcoef(accuracies[:3], range(3))[0, 1]), "one has no τ"
+    assert found["accuracy and ROE"] is None, "one ROE for all of them"
+    assert "accuracy and familiarity" not in found, "not measured"
+
+
+def test_correlation_needs_three_encoders_that_differ(manifest: Manifest) -> None:
+    """Also where the mean of equal numbers is not that number, in binary."""
+    assert correlations(correlated(manifest, [0.95] * 3, [0.1, 0.2, 0.4]))["accuracy and COE"] is None
+    assert correlations(correlated(manifest, [0.5, 0.6], [0.1, 0.2])) == {}

@@ -25,7 +25,7 @@ def test_document_length_excludes_metadata(tmp_path: Path) -> None:
         (data / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")  # type: ignore[attr-defined]  # JSON or YAML
     (data / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq\ta\t1\n", encoding="utf-8")
     encoder = ExportedEncoder.load(write_fake_encoder(tmp_path / "encoder", ["plain words"]))
-    cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
+    cache = EmbeddingCache.of(encoder)
     for run in ("first", "again"):
         (tmp_path / run).mkdir()
         dataset = read_dataset(data, "test", tmp_path / run)

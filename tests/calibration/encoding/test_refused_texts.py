@@ -46,7 +46,7 @@ def encoded(encoder: ExportedEncoder, folder: Path, document: str, query: str) -
     (folder / "data" / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq1\td1\t1\n", encoding="utf-8")
     (folder / "spool").mkdir(exist_ok=True)
     reported: list[str] = []
-    cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
+    cache = EmbeddingCache.of(encoder)
     return encode_dataset(
         read_dataset(folder / "data", "test", folder / "spool"), encoder, cache, Job(report=reported.append)
     ).truncated_documents, reported

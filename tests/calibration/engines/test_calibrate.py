@@ -83,7 +83,7 @@ def test_engine_release_matches_in_process(  # noqa: PLR0917 (two data folders, 
     assert ("lexical" in there) == (lexical != "auto")
     assert "engine" not in here
 
-    for name in ("policy", "metrics", "alternatives", "relevance", "evidence", "calibration", "drift", "no_answer"):
+    for name in ("policy", "metrics", "alternatives", "relevance", "evidence", "calibration", "drift", "refusal"):
         assert close(there[name], here[name]), name
     assert there["policy"]["tau"] == here["policy"]["tau"]
 

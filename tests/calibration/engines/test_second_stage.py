@@ -46,7 +46,7 @@ def test_second_stage_over_an_engine_matches_in_process(  # noqa: PLR0917 (the e
         assert code == 0, said
     here, there = (manifest_of(tmp_path / name) for name in where)
     assert there["index"]["depth"] == 12
-    for name in ("policy", "metrics", "relevance", "calibration", "drift", "no_answer", "second_stage"):
+    for name in ("policy", "metrics", "relevance", "calibration", "drift", "refusal", "second_stage"):
         assert close(there[name], here[name]), name
     assert there["update"]["holds"]
 

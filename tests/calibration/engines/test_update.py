@@ -59,7 +59,7 @@ def test_engine_update_matches_in_process(
     here, there = manifest_of(where["here"]), manifest_of(where["there"])
     expected = {"lang": ["texts"], "pages": ["numbers"], "tags": ["texts", "lists"], "year": ["numbers"]}
     assert there["engine"]["fields"] == expected
-    for name in ("policy", "metrics", "relevance", "evidence", "calibration", "drift", "no_answer", "data"):
+    for name in ("policy", "metrics", "relevance", "evidence", "calibration", "drift", "refusal", "data"):
         assert close(there[name], here[name]), name
     assert there["policy"] == manifest_of(where["there"], first)["policy"]
     assert [(each["kind"], each["admitted"]) for each in there["gate"]][-1] == ("engine", True)

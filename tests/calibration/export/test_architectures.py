@@ -31,13 +31,23 @@ ALIKE = {
     "ELECTRA",
     "ERNIE",
     "Gemma",
+    "Gemma 2",
     "Granite",
+    "Llama",
+    "LUKE",
     "Megatron",
+    "ModernBERT decoder",
     "mT5",
+    "OLMo 2",
+    "Phi",
     "Phi 3",
     "Qwen 2",
+    "RemBERT",
+    "RoBERTa-PreLayerNorm",
     "SmolLM 3",
+    "StableLM",
     "StarCoder 2",
+    "UMT5",
 }
 # Of the most used ones for long texts; the others compute attention as one of these or as one of the quick ones does.
 LONG_WINDOW = {

@@ -146,7 +146,7 @@ def test_auto_policy_is_reproducible(
     code, again, _ = calibrate(sample, tmp_path / "r", encoder, *EXPECTED)
     first = manifest_of(certified)
     assert code == 0
-    assert (again["parent"] is None, first["parent"] is None) == (False, True)
+    assert (again.get("parent") is None, first.get("parent") is None) == (False, True)
     assert content_digest(again) == content_digest(first)
     assert again["files"][RELEVANCE] == first["files"][RELEVANCE]
 
@@ -196,7 +196,7 @@ NAMED = [
 def test_named_policy_is_certified(
     sample: Path, encoder: Path, tmp_path: Path, calibrate: Capture, options: list[str], certifying: int
 ) -> None:
-    code, manifest, _ = calibrate(sample, tmp_path, encoder, *options, "--no-refusal")
+    code, manifest, _ = calibrate(sample, tmp_path, encoder, *options, "--refuse", "off")
     policy = manifest["policy"]
     assert code == 0
     assert (policy["kind"], policy["certificates"][0]["queries"]) == (options[1], certifying)
@@ -243,7 +243,7 @@ def test_auto_policy_respects_max_empty(sample: Path, encoder: Path, tmp_path: P
 
     By --max-loss alone another policy is the best. What counts is what is kept under both limits.
     """
-    limits = ["--max-loss", "0.3", "--max-empty", "0.02", "--no-refusal"]
+    limits = ["--max-loss", "0.3", "--max-empty", "0.02", "--refuse", "off"]
     kept = {}
     for policy in ("auto", "relative"):
         code, manifest, _ = calibrate(sample, tmp_path, encoder, *limits, "--policy", policy)
@@ -271,7 +271,7 @@ def test_duplicate_hits_count_once(tmp_path: Path, calibrate: Capture) -> None:
     """
     data, encoder = small(tmp_path, 60, copies=6)
     options = ["--method", "non-inferiority", "--policy", "similarity", "--max-loss", "0.05", "--holdout", "0"]
-    _, manifest, _ = calibrate(data, tmp_path / "r", encoder, *options, "--no-refusal", "--k", "3")
+    _, manifest, _ = calibrate(data, tmp_path / "r", encoder, *options, "--refuse", "off", "--k", "3")
     assert manifest["metrics"]["calibration"]["accuracy"]["mean"] == 1
     assert manifest["query_set"]["clusters"] == 60
     (certificate,) = manifest["policy"]["certificates"]
@@ -319,4 +319,4 @@ def test_diff_of_policies_has_no_difference(
     assert cli.main(["release", "diff", "--releases", str(folder), old, old]) == 0
     assert capfd.readouterr().out == "no difference\n"
     assert cli.main(["release", "correlations", "--releases", str(folder)]) == 2
-    assert "3 different encoders" in capfd.readouterr().err
+    assert "now a table of `taugate compare`" in capfd.readouterr().err

@@ -16,7 +16,7 @@ from taugate.retrieval.release.summary import summary_lines
 from taugate.retrieval.release.verify import verify
 from tests.calibration.commands import Capture, arguments, failure, repeat_first, small
 
-OPTIONS = ("--max-loss", "0.05", "--policy", "similarity", "--holdout", "0", "--no-refusal", "--no-promote")
+OPTIONS = ("--max-loss", "0.05", "--policy", "similarity", "--holdout", "0", "--refuse", "off", "--no-promote")
 
 
 @pytest.fixture

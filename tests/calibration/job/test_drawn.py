@@ -9,7 +9,7 @@ from taugate.calibration.recalibration.settings import inherited_settings
 from taugate.retrieval.release.verify import verify
 from tests.calibration.commands import Capture, small
 
-OPTIONS = ("--max-loss", "0.05", "--holdout", "0", "--no-refusal", "--policy", "similarity", "--no-promote")
+OPTIONS = ("--max-loss", "0.05", "--holdout", "0", "--refuse", "off", "--policy", "similarity", "--no-promote")
 ASSUMED = "--drawn queries certifies more"
 
 

@@ -16,7 +16,7 @@ TOLERANCE = 1e-9
 
 
 def calibrate(capfd: pytest.CaptureFixture[str], *arguments: str) -> dict:
-    assert cli.main(["calibrate", *arguments, "--lexical", "off", "--no-refusal", "--json"]) == 0
+    assert cli.main(["calibrate", *arguments, "--lexical", "off", "--refuse", "off", "--json"]) == 0
     return json.loads(capfd.readouterr().out)
 
 

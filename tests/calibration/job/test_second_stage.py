@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from zlib import crc32
 
@@ -22,9 +23,9 @@ from taugate.retrieval.encoder.encoder import Role
 from taugate.retrieval.engines.access import EngineAccess
 from taugate.retrieval.query import Query
 from taugate.retrieval.release import questions
-from taugate.retrieval.release.corpus import open_searched
-from taugate.retrieval.release.decisions import load_second_stage
-from taugate.retrieval.release.layout import QUESTIONS
+from taugate.retrieval.release.corpus import CorpusFolder
+from taugate.retrieval.release.decisions import RerankerFolder
+from taugate.retrieval.release.layout import QUESTIONS, RERANKER_FOLDER
 from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.reader import load
 from taugate.retrieval.release.second_stage import read_pairs
@@ -106,7 +107,7 @@ def test_first_stage_answers_with_its_own_threshold_when_no_time_is_left(two_sta
     stages: list[str] = []
     (late,) = retriever.answer([query], vectors, lambda stage, *_: stages.append(stage), deadlines=[0.0])
     assert stages == ["search", "filter"], "it does not search for candidates that nobody scores"
-    (first,) = retriever._answer_once([Query(query.text, 5)], vectors, lambda *_: None)
+    (first,) = replace(retriever, second=None).answer([Query(query.text, 5)], vectors)
     assert (late.stage, late.skipped, late.threshold, late.policy) == (
         "first",
         "deadline",
@@ -314,9 +315,9 @@ def test_token_vectors_of_other_documents_are_refused(late: Path, tmp_path: Path
     write_token_vectors(copy / "reranker" / TOKEN_VECTORS, [reranker.vectors[0]])
     with pytest.raises(ReleaseError, match=TOKEN_VECTORS):
         load(copy)  # by its digest
-    corpus = open_searched(copy, release.manifest, EngineAccess())
+    corpus = CorpusFolder(copy).open(release.manifest, EngineAccess())
     with pytest.raises(ReleaseError, match="not of the documents"):
-        load_second_stage(copy, release.manifest, corpus, 1, reranker_endpoint)
+        RerankerFolder(copy / RERANKER_FOLDER).open(release.manifest, corpus, 1, reranker_endpoint)
 
 
 def test_fewest_candidates_that_are_as_good_are_used(

@@ -14,7 +14,7 @@ from taugate.retrieval.release.verify import verify
 from tests.calibration.commands import Capture, repeat_first, small
 
 OPTIONS = ("--max-loss", "0.05", "--policy", "similarity", "--no-promote")
-NOTHING_HELD_OUT = ("--holdout", "0", "--no-refusal")
+NOTHING_HELD_OUT = ("--holdout", "0", "--refuse", "off")
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_document_with_many_queries_is_impossible_without_cap(tmp_path: Path, ca
     code, _, error = calibrate(data, tmp_path / "r", encoder, *OPTIONS)
     assert code == 5
     assert "one of them has 29.3 % of the queries" in error
-    assert "Give --holdout 0 --no-refusal --count-at-most 2, or give --max-loss " in error
+    assert "Give --holdout 0 --refuse off --count-at-most 2, or give --max-loss " in error
 
 
 def test_advised_queries_certify(tmp_path: Path, calibrate: Capture) -> None:
@@ -113,9 +113,9 @@ def test_refusal_that_loses_too_many_answers_is_named(
     assert re.search(
         r"ρ refuses the answers to 19 % of the 210 queries that certify, which is too many .*5 %\. Give", last
     )
-    assert "Give --no-refusal, or give --max-loss 0." in last and len(last) <= 300
+    assert "Give --refuse off, or give --max-loss 0." in last and len(last) <= 300
     assert manifest["policy"]["shortage"]["lowest"] == []
-    assert calibrate(data, tmp_path / "r", encoder, *OPTIONS, "--no-refusal")[0] == 0
+    assert calibrate(data, tmp_path / "r", encoder, *OPTIONS, "--refuse", "off")[0] == 0
 
 
 def test_drawn_queries_only_lack_labels(tmp_path: Path, calibrate: Capture) -> None:

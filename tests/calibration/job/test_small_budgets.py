@@ -15,7 +15,7 @@ from taugate.retrieval.release.layout import REPORT
 from tests.calibration.commands import Capture, arguments, refusal, small
 
 CERTIFIED = ("--max-loss", "0.05")
-EVERY_QUERY = ("--holdout", "0", "--no-refusal")
+EVERY_QUERY = ("--holdout", "0", "--refuse", "off")
 
 
 @pytest.fixture
@@ -55,11 +55,11 @@ CASES = [
         3,
         "calibrated",
         "59 are needed",
-        "Label 34 more queries with `taugate judge` (9 with --holdout 0 --no-refusal)",
+        "Label 34 more queries with `taugate judge` (9 with --holdout 0 --refuse off)",
     ),
     (150, (), 0, "calibrated", "too easy", ""),
     (150, CERTIFIED, 0, "calibrated", "at most 5 %", ""),
-    (300, ("--max-loss", "0.01"), 3, "calibrated", "299 are needed", "Give --holdout 0 --no-refusal, or label "),
+    (300, ("--max-loss", "0.01"), 3, "calibrated", "299 are needed", "Give --holdout 0 --refuse off, or label "),
     (300, ("--max-loss", "0.01", *EVERY_QUERY), 0, "calibrated", "at most 1 %", ""),
 ]
 
@@ -157,7 +157,7 @@ def test_provisional_release_does_not_replace_calibrated(
     assert (code, current_id(tmp_path / "r")) == (4, calibrated["release_id"])
     for part in (third["release_id"], f"the current release {calibrated['release_id']} is calibrated", "label 1 more"):
         assert part in message(error)
-    rule = ("--promote-if", "accuracy not lower by more than 0.9")
+    rule = ("--max-accuracy-drop", "0.9")
     code, _, error = calibrate(few, tmp_path / "r", encoder, "--seed", "2", *rule)
     assert (code, current_id(tmp_path / "r")) == (4, calibrated["release_id"])
     assert "label 1 more" in message(error)
@@ -170,7 +170,7 @@ def test_provisional_release_does_not_replace_calibrated(
 
 CONTRADICTIONS = [
     (["--force", "--no-promote"], "--force: --no-promote promotes nothing"),
-    (["--force", "--promote-if", "accuracy not lower"], "--force: overrides --promote-if"),
+    (["--force", "--max-accuracy-drop", "auto"], "--force: overrides --max-accuracy-drop"),
 ]
 
 

@@ -181,7 +181,7 @@ def interval(values: list[float]) -> dict[str, float]:
 def calibrate(folders: tuple[Path, Path], releases: Path, capfd: pytest.CaptureFixture[str], *more: str) -> dict:
     data, encoder = folders
     options = ["--releases", str(releases), "--encoder", str(encoder), "--lexical", "off"]
-    options += ["--no-refusal", "--json"]
+    options += ["--refuse", "off", "--json"]
     assert cli.main(["calibrate", str(data), "--verbose", *options, *more]) == 0
     return json.loads(capfd.readouterr().out)
 

@@ -98,7 +98,7 @@ def data(sample: Path, tmp_path: Path) -> Path:
 def compared(data: Path, encoder_folder: Path) -> tuple[list[LabelledQuery], Wording]:
     (spool := data.parent / "spool").mkdir()
     dataset, encoder = read_dataset(data, "test", spool), ExportedEncoder.load(encoder_folder)
-    cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
+    cache = EmbeddingCache.of(encoder)
     encoded = encode_dataset(dataset, encoder, cache, Job())
     return dataset.answerable, compare_wording(dataset, encoded, FlatIndex.build(encoded.documents))
 

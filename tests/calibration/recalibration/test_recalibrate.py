@@ -21,7 +21,7 @@ from tests.retrieval.release.clones import clone
 
 __all__ = ["copy", "first"]
 
-HOLDS, FAILS = "accuracy not lower by more than 0.2", "kept share not higher by more than 0.000001"
+HOLDS, FAILS = ("--max-accuracy-drop", "0.2"), ("--max-accuracy-drop", "0.000001")
 JOB = "taugate.calibration.recalibration.job"
 
 
@@ -68,7 +68,7 @@ def promotions(releases: Path) -> list[str | None]:
 
 
 def test_changed_documents_keep_threshold(recalibrate: Recalibrating, copy: Path, first: str) -> None:
-    code, printed, error = recalibrate("--promote-if", HOLDS)
+    code, printed, error = recalibrate(*HOLDS)
     assert code == 0
     assert (printed["previous"], printed["promoted"], printed["refusal"], printed["resumed"]) == (first, True, None, [])
     assert printed["verdict"]["path"] == "check"
@@ -88,7 +88,7 @@ def test_changed_documents_keep_threshold(recalibrate: Recalibrating, copy: Path
 def test_changed_labels_are_calibrated(recalibrate: Recalibrating, sample: Path, tmp_path: Path, copy: Path) -> None:
     recalibrate.data = relabelled(newer(sample, tmp_path / "relabelled", lambda documents: documents))
     first = verify_searchable(copy / str(current_id(copy)))
-    code, printed, error = recalibrate("--promote-if", HOLDS)
+    code, printed, error = recalibrate(*HOLDS)
     assert (code, printed["promoted"], printed["verdict"]["path"]) == (0, True, "calibration")
     assert "Verdict     New calibration: the labels changed (queries and qrels)." in error
     new = verify_searchable(copy / printed["release"])
@@ -140,16 +140,15 @@ def test_threshold_that_no_calibration_replaces_is_inherited(
 
 
 def test_failed_rule_is_not_promoted(recalibrate: Recalibrating, copy: Path, first: str) -> None:
-    rule = "accuracy not lower by more than 0.000001"
-    code, printed, error = recalibrate("--promote-if", rule)
+    code, printed, error = recalibrate(*FAILS)
     assert code == 4
     assert (printed["promoted"], current_id(copy)) == (False, first)
     assert 'the promotion rule does not hold: "accuracy not lower by more than 1e-06"' in printed["refusal"]
     assert printed["refusal"] in error.splitlines()[-1]
-    code, again, _ = recalibrate("--promote-if", rule)
+    code, again, _ = recalibrate(*FAILS)
     assert (code, again["release"], again["resumed"]) == (4, printed["release"], ["calibrate"])
     assert len(release_ids(copy)) == 2, "the same data are not calibrated twice"
-    code, other, _ = recalibrate("--promote-if", HOLDS)
+    code, other, _ = recalibrate(*HOLDS)
     assert (code, other["release"], other["promoted"]) == (0, printed["release"], True)
 
 
@@ -175,8 +174,8 @@ def test_killed_recalibration_resumes(
     recalibrate: Recalibrating, copy: Path, moment: tuple[str, str, str], resumed: list[str]
 ) -> None:
     relabelled(recalibrate.data)
-    recalibrate.killed(*moment, "--promote-if", HOLDS)
-    code, printed, _ = recalibrate("--promote-if", HOLDS)
+    recalibrate.killed(*moment, *HOLDS)
+    code, printed, _ = recalibrate(*HOLDS)
     assert (code, printed["promoted"], printed["resumed"]) == (0, True, resumed)
     assert current_id(copy) == printed["release"]
     assert promotions(copy)[-1] == printed["release"]
@@ -207,20 +206,20 @@ def test_killed_check_resumes(
 
 
 def test_changed_input_repeats_affected_steps(recalibrate: Recalibrating, copy: Path) -> None:
-    _, before, _ = recalibrate("--promote-if", "accuracy not lower by more than 0.000001")
+    _, before, _ = recalibrate(*FAILS)
     with (recalibrate.data / "corpus.jsonl").open("a") as corpus:
         corpus.write('{"_id": "late", "text": "The office opens at nine on Mondays."}\n')
-    _, after, _ = recalibrate("--promote-if", HOLDS)
+    _, after, _ = recalibrate(*HOLDS)
     assert after["release"] != before["release"]
     assert (after["resumed"], after["changed"]["added"], after["promoted"]) == ([], 6, True)
 
 
 def test_manual_promotion_does_not_block_recalibration(recalibrate: Recalibrating, copy: Path) -> None:
-    _, refused, _ = recalibrate("--promote-if", "accuracy not lower by more than 0.000001")
+    _, refused, _ = recalibrate(*FAILS)
     assert cli.main(["release", "promote", refused["release"], "--releases", str(copy)]) == 0
     with (recalibrate.data / "corpus.jsonl").open("a") as corpus:
         corpus.write('{"_id": "late", "text": "The office opens at nine on Mondays."}\n')
-    _, printed, _ = recalibrate("--promote-if", HOLDS)
+    _, printed, _ = recalibrate(*HOLDS)
     assert (printed["previous"], printed["changed"]["added"], printed["promoted"]) == (refused["release"], 1, True)
 
 
@@ -265,8 +264,8 @@ def test_log_without_judgements_is_ignored(recalibrate: Recalibrating, tmp_path:
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (["--promote-if", "nonsense"], "--promote-if"),
-        (["--promote-if", HOLDS, "--no-promote"], "--no-promote promotes nothing"),
+        (["--max-accuracy-drop", "nonsense"], "--max-accuracy-drop"),
+        ([*HOLDS, "--no-promote"], "--no-promote promotes nothing"),
         (["--url", "127.0.0.1:8000"], "not the address of a service"),
         (["--shadow", "3"], "--shadow 3: too few"),
         (["--log", "nowhere.log"], "nowhere.log: no such file"),

@@ -16,7 +16,7 @@ Command = Callable[..., dict]
 def releases(tmp_path_factory: pytest.TempPathFactory, sample: Path, encoder: Path) -> Path:
     """One promoted release that refuses no query, so that only the threshold leaves a query empty."""
     folder = tmp_path_factory.mktemp("replayed")
-    options = ["--releases", str(folder), "--encoder", str(encoder), "--no-refusal", "--lexical", "off"]
+    options = ["--releases", str(folder), "--encoder", str(encoder), "--refuse", "off", "--lexical", "off"]
     assert cli.main(["calibrate", str(sample), *options]) == 0
     return folder
 

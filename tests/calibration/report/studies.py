@@ -8,7 +8,7 @@ from typing import Any
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.corpus import EncodedDataset, encode_dataset
 from taugate.calibration.encoding.source import RequestedEncoder
-from taugate.calibration.job.calibration import Calibration
+from taugate.calibration.job.calibration import CalibrationRequest, run_stages
 from taugate.calibration.progress import Job
 from taugate.calibration.report.page import render
 from taugate.calibration.settings.rules import ThresholdRule
@@ -47,15 +47,15 @@ def studied(
     spool.mkdir(parents=True)
     asked = CalibrationSettings(rule=rule or ThresholdRule.from_options(), **settings)
     encoder = RequestedEncoder(str(encoder_folder), new=True)
-    calibration = Calibration(str(data), spool / "releases", encoder, asked, spool, Job())
-    calibration.read().encode().gate().study().decide()
-    return Studied(Calibrated(**vars(calibration.studied), manifest=calibration.draft))
+    request = CalibrationRequest.check(str(data), spool / "releases", encoder, asked, Job())
+    calibration = run_stages(request, spool, Job())
+    return Studied(Calibrated(**vars(calibration.studied), manifest=calibration.manifest()))
 
 
 def encode_with(encoder_folder: Path, dataset: Dataset) -> EncodedDataset:
     """Encode a data set by the encoder in a folder."""
     encoder = ExportedEncoder.load(encoder_folder)
-    cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
+    cache = EmbeddingCache.of(encoder)
     return encode_dataset(dataset, encoder, cache, Job())
 
 

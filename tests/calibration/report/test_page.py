@@ -31,7 +31,7 @@ def test_negative_zero_is_found_in_numbers_alone() -> None:
 
 
 def test_page_starts_with_summary_and_counts_refusals(mixed: Path, encoder: Path, tmp_path: Path) -> None:
-    each = studied(mixed, encoder, tmp_path / "s", refusal=True)
+    each = studied(mixed, encoder, tmp_path / "s", refuse="auto")
     html, record = each.page(), each.found.manifest.refusal
     assert "off-topic questions" in refused_kinds(record)
     page = check(html)

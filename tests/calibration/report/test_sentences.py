@@ -17,7 +17,7 @@ from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.verify import verify_searchable
 from tests.calibration.report.html_page import check
 from tests.calibration.report.studies import Studied
-from tests.retrieval.release.clones import with_refusals, without_refusals
+from tests.retrieval.release.clones import with_refusals
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,8 @@ def test_table_ends_with_drift(papers: Studied) -> None:
     assert manifest.drift is not None
     assert drift.startswith("drift: nine times out of ten, an alarm detects these shifts within ")
     assert f" within {manifest.drift.within:,} queries" in drift
-    assert manifest.abstention is None
+    assert manifest.refusal is not None
+    assert manifest.refusal.limits is None
     assert f"in force: similarity, τ = {manifest.policy.tau:.6f}, ψ = {manifest.policy.psi} (bootstrap)." in table(
         manifest
     )
@@ -76,8 +77,8 @@ def test_table_ends_with_drift(papers: Studied) -> None:
 
 def test_table_counts_refused_kinds_instead_of_headline(papers: Studied) -> None:
     record = papers.manifest().model_dump(mode="json")
-    without_refusals(record)
     before = table(Manifest.model_validate(record))
+    assert before.startswith("Of 100 questions that have no answer here, ")
     with_refusals(record)
     record["refusal"]["provisional"] = True
     lines = table(Manifest.model_validate(record)).splitlines()

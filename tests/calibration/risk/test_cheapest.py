@@ -70,7 +70,7 @@ ADVICE = [
     ({}, [("ndcg", 352, 599), ("empty", 352, 599)], "or give --max-loss 0.2 --max-empty 0.2."),
     ({"guarantee": "expected-loss"}, [("accuracy", 264, 999)], "or give --max-loss 0.2."),
     ({"method": "non-inferiority"}, [("accuracy", 352, 400)], f"Give --holdout 0, or {LABEL.format(68)}."),
-    ({}, [("accuracy", 210, 149, 0.0527, 0.02)], "Give --no-refusal, or give --max-loss 0.0527."),
+    ({}, [("accuracy", 210, 149, 0.0527, 0.02)], "Give --refuse off, or give --max-loss 0.0527."),
     ({}, [("accuracy", 20, 59, 0.6)], f"Give --holdout 0, or {LABEL.format(1)}."),
 ]
 

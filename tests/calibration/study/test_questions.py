@@ -30,7 +30,7 @@ def _kept(question: CalibrationQuestion, manifest: Manifest) -> int:
     return int((passing | (np.arange(len(passing)) == 0)).sum() if rho is not None else passing.sum())
 
 
-@pytest.mark.parametrize("options", [[], ["--max-loss", "0.05", "--policy", "relative", "--no-refusal"],
+@pytest.mark.parametrize("options", [[], ["--max-loss", "0.05", "--policy", "relative", "--refuse", "off"],
                                      ["--max-loss", "0.05", "--policy", "probability"]])  # fmt: skip
 def test_listed_questions_have_outcomes_of_calibration(
     sample: Path, encoder: Path, tmp_path: Path, options: list[str]
@@ -54,10 +54,10 @@ def test_listed_questions_have_outcomes_of_calibration(
 
 def test_rho_is_used_as_given(sample: Path, encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     given = ["calibrate", str(sample), "--releases", str(tmp_path), "--encoder", str(encoder)]
-    assert cli.main([*given, "--policy", "similarity", "--tau", "0.4", "--rho", "0.3", "--json"]) == 0
+    assert cli.main([*given, "--policy", "similarity", "--tau", "0.4", "--refuse", "0.3", "--json"]) == 0
     manifest = orjson.loads(capsys.readouterr().out)["manifest"]
     assert (manifest["policy"]["tau"], manifest["refusal"]["rho"]) == (0.4, 0.3)
-    assert manifest["refusal"]["off_topic"]["queries"] == 150
+    assert manifest["refusal"]["evidence"]["off_topic"]["queries"] == 150
 
 
 @pytest.mark.parametrize(
@@ -65,12 +65,12 @@ def test_rho_is_used_as_given(sample: Path, encoder: Path, tmp_path: Path, capsy
     [
         ([], "give --tau and --policy as well"),
         (["--max-loss", "0.02"], "give --tau and --policy as well"),
-        (["--policy", "similarity", "--tau", "0.4", "--no-refusal"], "--rho 0.3 asks for refusals"),
-        (["--policy", "similarity", "--tau", "0.4", "--rho", "nan"], "--rho"),
+        (["--policy", "similarity", "--tau", "0.4", "--no-refusal"], "--refuse 0.3 is given as well"),
+        (["--policy", "similarity", "--tau", "0.4", "--refuse", "nan"], "--refuse"),
     ],
 )
 def test_rho_beside_other_rules_is_refused(
     sample: Path, tmp_path: Path, options: list[str], reason: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.main(["calibrate", str(sample), "--releases", str(tmp_path), "--rho", "0.3", *options]) == 2
+    assert cli.main(["calibrate", str(sample), "--releases", str(tmp_path), "--refuse", "0.3", *options]) == 2
     assert reason in capsys.readouterr().err

@@ -28,7 +28,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 @pytest.fixture(scope="module")
 def refusing(made: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Studied:
-    return studied(*made, tmp_path_factory.mktemp("refusing") / "s", refusal=True)
+    return studied(*made, tmp_path_factory.mktemp("refusing") / "s", refuse="auto")
 
 
 @pytest.fixture(scope="module")

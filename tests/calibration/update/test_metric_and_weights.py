@@ -18,7 +18,7 @@ def test_ndcg_is_compared_by_ndcg(tmp_path: Path, update: Updating, capfd: pytes
     """A document with more words of a query ranks first: accuracy stays, and NDCG falls."""
     data, encoder = small(tmp_path / "small", 60)
     releases = tmp_path / "releases"
-    options = ("--metric", "ndcg", "--max-loss", "0.2", "--policy", "similarity", "--no-refusal", "--lexical", "off")
+    options = ("--metric", "ndcg", "--max-loss", "0.2", "--policy", "similarity", "--refuse", "off", "--lexical", "off")
     code, before, _ = Capture(capfd)(data, releases, encoder, *options)
     assert (code, before["policy"]["metric"]) == (0, "ndcg")
     queries = (data / "queries.jsonl").read_text(encoding="utf-8").splitlines()[:40]
@@ -44,7 +44,7 @@ def test_few_labels_count_by_weight(tmp_path: Path, update: Updating, capfd: pyt
     (data / "qrels" / "human.tsv").write_text("\n".join([f"{lines[0]}\tweight", *judged]) + "\n", encoding="utf-8")
     releases = tmp_path / "releases"
     code, before, error = Capture(capfd)(
-        data, releases, encoder, "--labels", "human", "--max-loss", "0.4", "--no-refusal"
+        data, releases, encoder, "--labels", "human", "--max-loss", "0.4", "--refuse", "off"
     )
     assert code == 0, error
     added = newer(data, tmp_path / "newer", lambda documents: [*documents, {"_id": "new", "text": "word399 z"}])

@@ -50,7 +50,7 @@ def test_update_matches_full_calibration(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     releases = tmp_path / "releases"
-    code, before, _ = Capture(capfd)(sample, releases, encoder, *options, "--no-refusal")  # a given τ sets no ρ
+    code, before, _ = Capture(capfd)(sample, releases, encoder, *options, "--refuse", "off")  # a given τ sets no ρ
     assert code == 0
     data = newer(sample, tmp_path / "newer", mixed_changes)
     code, printed, error = update(data, releases, "--no-promote", "--margin", "0.2")

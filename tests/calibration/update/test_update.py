@@ -234,7 +234,7 @@ def test_update_keeps_projection(
     options = ("--projection", "query-pca", "--retention", "0.5", "--margin", "0.3")
     code, before, _ = Capture(capfd)(sample, releases, encoder, *options)
     assert code == 0
-    assert before["projection"] is not None
+    assert before.get("projection") is not None
     code, _, error = update(newer(sample, tmp_path / "newer", mixed_changes), releases)
     assert code == 0, error
     manifest = manifest_of(releases)
@@ -263,7 +263,7 @@ def test_update_keeps_refusals(tmp_path: Path, update: Updating, capfd: pytest.C
     code, _, error = update(newer(data, tmp_path / "newer", lambda documents: [*added, *documents]), releases)
     assert code == 0, error
     manifest = manifest_of(releases)
-    assert manifest["abstention"] == before["abstention"]
+    assert manifest["refusal"]["limits"] == before["refusal"]["limits"]
     assert manifest["calibration"] == before["calibration"]
     assert "withdrawn" not in manifest
     release = load(releases / str(current_id(releases)))
@@ -283,9 +283,10 @@ def test_answered_unanswerable_withdraws_certificate(
     assert current_id(releases) == before["release_id"]
     assert "Withdrawn   answered: At most 20 % of the unanswerable queries get a result." in error
     manifest = manifest_of(releases, printed["release"])
-    assert not manifest["abstention"]["certified"]
+    assert not manifest["refusal"]["certified"]
     assert manifest["calibration"]["state"] == "inherited"
-    assert manifest["no_answer"]["upper"] >= manifest["no_answer"]["answered"] > 0.2
+    counted = manifest["refusal"]["evidence"]["unanswerable"]
+    assert 1 - counted["lower"] >= 1 - counted["refused"] / counted["queries"] > 0.2
     release = load(releases / printed["release"])
     answer = release.retriever.search([Query("word70 word71 word72", k=5)])[0]
     assert not answer.calibrated
@@ -303,7 +304,7 @@ def test_unasked_certificate_is_withdrawn(tmp_path: Path, capfd: pytest.CaptureF
     assert [record.promise for record in check.withdrawn] == ["answered", "refused"]
     assert "(no labelled query of the data set asks it)" in check.finding
     manifest = manifest_of(releases, check.release)
-    assert (manifest["abstention"]["certified"], manifest["calibration"]["state"]) == (False, "inherited")
+    assert (manifest["refusal"]["certified"], manifest["calibration"]["state"]) == (False, "inherited")
 
 
 def refused(arguments: list[str], capfd: pytest.CaptureFixture[str]) -> str:

@@ -30,11 +30,7 @@ def start(command: list[str]) -> Start:
     """Start the command as a process; more words and settings of Popen may be given."""
 
     def begin(*words: str, **settings: int) -> subprocess.Popen[bytes]:
-        environment = os.environ | {
-            "TERM": "xterm",
-            "NO_COLOR": "1",
-            "PYTHONPATH": str(Path(__file__).parents[3] / "src"),
-        }
+        environment = os.environ | {"SSH_CONNECTION": "1", "PYTHONPATH": str(Path(__file__).parents[3] / "src")}
         return subprocess.Popen(
             interruptible([sys.executable, "-m", "taugate", *command, *words]), env=environment, **settings
         )

@@ -1,7 +1,8 @@
-"""`taugate judge --web`: a page that only its reader can open, with the same keys as the terminal."""
+"""The page of `taugate judge`: only its reader can open it, and no key press is lost."""
 
 import json
 import re
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,13 +21,14 @@ class Served:
     """A page that is served: its address, a client for it, and the process."""
 
     def __init__(self, start: Start) -> None:
-        self.process = start("--web", stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
+        self.process = start(stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
         assert self.process.stderr is not None
         self.address = ""
         for line in self.process.stderr:
             if found := re.search(rb"Judge at (http://127\.0\.0\.1:\d+/[\w-]{32}/) \(Ctrl-C ends\)", line):
                 self.address = found[1].decode()
                 break
+        self.hint = self.process.stderr.readline().decode()
         self.http = httpx.Client(base_url=self.address, timeout=30)
 
     @property
@@ -77,7 +79,27 @@ def test_page_with_skipped_queries_names_another_sample(served: Served) -> None:
     for _ in range(4):
         last = served.press("s")
     assert last["step"] == "Every query was skipped. Judge others with:"
-    assert last["command"].endswith("--judge ana --web --more")
+    assert last["command"].endswith("--judge ana --more")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_killed_process_keeps_judgements(served: Served, start: Start, data: Path, number: signal.Signals) -> None:
+    for _ in range(7):
+        shown = served.press("y")
+    served.process.send_signal(number)
+    error = served.process.communicate(timeout=30)[1].decode()
+    if number != signal.SIGKILL:
+        assert served.process.returncode == 130
+        assert error.endswith("taugate: interrupted\n")
+    journal, qrels = data / "judgements" / "human" / "ana.jsonl", data / "qrels" / "human.tsv"
+    first = [json.loads(line)["query"] for line in journal.read_text(encoding="utf-8").splitlines()]
+    assert len(first) == 7
+    assert {line.split("\t")[0] for line in qrels.read_text(encoding="utf-8").splitlines()[1:]} == {first[0]}
+    again = Served(start)
+    assert again.state == shown
+    assert again.press("q")["stopped"] is True
+    assert again.process.wait(timeout=30) == 0
 
 
 def test_second_page_rejects_stale_judgement(served: Served) -> None:
@@ -166,7 +188,12 @@ def test_corpus_text_is_not_markup(browser: Browser, served: Served) -> None:
         assert page.evaluate("window.ran") is None
 
 
-def test_taken_port_is_input_error(served: Served, command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_second_start_is_refused(served: Served, command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     port = httpx.URL(served.address).port
-    assert cli.main([*command, "--judge", "ben", "--web", "--port", str(port)]) == 2
+    assert cli.main([*command, "--judge", "ben", "--port", str(port)]) == 2
     assert f"taugate: --port {port}: cannot be used" in capsys.readouterr().err
+    assert cli.main(command) == 2
+    message = "ana is judging in another process; end it, or give another name with --judge"
+    assert message in capsys.readouterr().err
+    hint = rf"No browser here\? Run `ssh -L {port}:127.0.0.1:{port} \S+` where you have one, .*\n"
+    assert re.fullmatch(hint, served.hint), "the host has no browser with windows"

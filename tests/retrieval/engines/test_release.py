@@ -14,7 +14,7 @@ from taugate.retrieval.documents.filters import Filter, Not, OneOf
 from taugate.retrieval.engines.access import EngineAccess
 from taugate.retrieval.engines.connect import connect
 from taugate.retrieval.query import Query
-from taugate.retrieval.release.layout import IN_ENGINE
+from taugate.retrieval.release.corpus import CorpusFolder
 from taugate.retrieval.release.reader import Release, load
 from tests.engine_release import Pair, write_pair
 from tests.loopback import HOST, free_port
@@ -44,7 +44,7 @@ def questions(release: Release, **fields: object) -> list[Query]:
 def test_release_contains_no_corpus_files(pair: tuple[Pair, EngineAccess]) -> None:
     made, _ = pair
     names = {path.name for path in (made.folder / made.there).rglob("*")}
-    assert not names & IN_ENGINE
+    assert not names & CorpusFolder.IN_ENGINE
 
 
 @pytest.mark.parametrize(

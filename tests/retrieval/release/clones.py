@@ -43,9 +43,7 @@ def with_refusals(manifest: dict) -> None:
     manifest["refusal"] = {
         "score": "best_similarity",
         "rho": 0.390625,
-        "provisional": False,
-        "off_topic": refused,
-        "near_miss": refused | {"refused": 14, "lower": 0.492},
+        "evidence": {"off_topic": refused, "near_miss": refused | {"refused": 14, "lower": 0.492}},
         "lost": lost,
     }
 

@@ -1,6 +1,7 @@
 """Promises of a release: what each says, when it holds, and what is left of a record when it is withdrawn."""
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 
@@ -8,7 +9,7 @@ from taugate.retrieval.release.evidence import Certificate, EvidenceRecord, Inte
 from taugate.retrieval.release.outcome_records import PolicyRecord
 from taugate.retrieval.release.promises.asking import ask_promises, promises
 from taugate.retrieval.release.promises.promise import NOTHING, StatedRecords
-from taugate.retrieval.release.records import AbstentionRecord, ErrorLimit, RefusalRecord, RefusedQuestions
+from taugate.retrieval.release.refusal_records import ErrorLimit, RefusalRecord, RefusedQuestions, RequestedLimits
 
 UNIT = EvidenceRecord(unit="query", units=200, design_effect=1.0)
 
@@ -42,12 +43,9 @@ POLICY = PolicyRecord(
     certificates=[certificate(0.09), certificate(0.18, "empty", 0.2)],
     choice=None,
 )
-ABSTENTION = AbstentionRecord(
-    score="best_similarity",
-    tau=0.4,
-    certified=True,
-    answered_unanswerable=error(0.1, 0.2),
-    empty_answerable=error(0.2, None),
+LIMITS = RequestedLimits(
+    answered=error(0.1, 0.2),
+    refused=error(0.2, None),
     confidence=0.95,
     guarantee="With 95 % confidence …",
     least_empty=0.2,
@@ -57,11 +55,10 @@ ABSTENTION = AbstentionRecord(
 REFUSAL = RefusalRecord(
     score="best_similarity",
     rho=0.4,
-    provisional=False,
-    off_topic=refused(36),
-    unanswerable=refused(35),
+    evidence={"off_topic": refused(36), "unanswerable": refused(35)},
     lost=Interval(mean=0.01, lower=0.0, upper=0.03),
 )
+WITHIN_LIMITS = RefusalRecord(score="best_similarity", rho=0.4, certified=True, limits=LIMITS)
 STRATUM = StratumRecord(
     value="a", tau=0.6, tau_without_filter=0.5, queries=100, units=100, queries_needed=29, found=0.9
 )
@@ -76,10 +73,7 @@ class Measurements:
     silence: str = "nothing asks it"
     certificates: list[Certificate] | None = field(default_factory=lambda: POLICY.certificates)
     within: list[Certificate] | None = field(default_factory=lambda: POLICY.certificates)
-    limits: tuple[ErrorLimit | None, ErrorLimit | None] = (
-        ABSTENTION.answered_unanswerable,
-        ABSTENTION.empty_answerable,
-    )
+    limits: tuple[ErrorLimit | None, ErrorLimit | None] = (LIMITS.answered, LIMITS.refused)
     counted: RefusalRecord | None = REFUSAL
 
     def losses(self, policy: PolicyRecord) -> list[Certificate] | None:
@@ -88,21 +82,19 @@ class Measurements:
     def stratum(self, policy: PolicyRecord, strata: StrataRecord, stratum: StratumRecord) -> list[Certificate] | None:
         return self.within
 
-    def errors(self, record: AbstentionRecord) -> tuple[ErrorLimit | None, ErrorLimit | None]:
+    def errors(self, limits: RequestedLimits) -> tuple[ErrorLimit | None, ErrorLimit | None]:
         return self.limits
 
     def refusal(self, record: RefusalRecord) -> RefusalRecord | None:
         return self.counted
 
-    def lost(self, record: RefusalRecord) -> Interval | None:
-        return None if self.counted is None else self.counted.lost
 
-
-RECORDS = StatedRecords(POLICY, ABSTENTION, REFUSAL, STRATA)
-NAMES = [
-    *("loss", "empty", "stratum part a", "stratum part b, c", "answered", "refused"),
-    *("off-topic questions refused", "unanswerable queries refused", "answers refused"),
-]
+RECORDS = StatedRecords(POLICY, REFUSAL, STRATA)
+LIMITED = replace(RECORDS, refusal=WITHIN_LIMITS)
+OF_CUT = ["loss", "empty", "stratum part a", "stratum part b, c"]
+NAMES = [*OF_CUT, "off-topic questions refused", "unanswerable queries refused", "answers refused"]
+NAMES_WITHIN_LIMITS = [*OF_CUT, "answered", "refused"]
+UNMEASURED: dict[str, Any] = {"certificates": None, "within": None, "limits": (None, None), "counted": None}
 
 
 def withdrawn(evidence: Measurements, records: StatedRecords = RECORDS) -> tuple[StatedRecords, dict[str, str]]:
@@ -111,30 +103,39 @@ def withdrawn(evidence: Measurements, records: StatedRecords = RECORDS) -> tuple
 
 
 def test_every_promise_holds_if_nothing_changed() -> None:
-    assert [promise.name for promise in promises(RECORDS)] == NAMES
-    assert withdrawn(Measurements()) == (RECORDS, {})
+    for records, names in ((RECORDS, NAMES), (LIMITED, NAMES_WITHIN_LIMITS)):
+        assert [promise.name for promise in promises(records)] == names
+        assert withdrawn(Measurements(), records) == (records, {})
 
 
 def test_unmeasured_promises_are_withdrawn_by_name() -> None:
-    left, names = withdrawn(Measurements(certificates=None, within=None, limits=(None, None), counted=None))
+    left, names = withdrawn(Measurements(**UNMEASURED))
     assert names == dict.fromkeys(NAMES, "nothing asks it")
     assert [*promises(left)] == []
     assert (left.policy.certified, left.policy.guarantee) == (False, NOTHING)
     assert left.strata is not None
-    assert left.abstention is not None
     assert left.refusal is not None
+    assert left.refusal.lost is not None
     strata = (*left.strata.strata, left.strata.others)
     thresholds = [(stratum.tau, stratum.tau_without_filter) for stratum in strata if stratum]
     assert thresholds == [(None, None), (None, None)]
-    assert (left.abstention.certified, left.abstention.guarantee) == (False, NOTHING)
-    assert (left.refusal.off_topic.lower, left.refusal.lost.upper) == (0.0, 1.0)
+    assert (left.refusal.evidence["off_topic"].lower, left.refusal.lost.upper) == (0.0, 1.0)
+
+
+def test_unmeasured_limits_are_not_certified() -> None:
+    left, names = withdrawn(Measurements(**UNMEASURED), LIMITED)
+    assert names == dict.fromkeys(NAMES_WITHIN_LIMITS, "nothing asks it")
+    assert [*promises(left)] == []
+    assert left.refusal is not None
+    assert left.refusal.limits is not None
+    assert (left.refusal.certified, left.refusal.limits.guarantee) == (False, NOTHING)
 
 
 def test_loss_is_compared_by_its_own_limit() -> None:
     """NDCG has a limit of its own, whatever accuracy does, and so has the share of empty replies."""
     ndcg = POLICY.model_copy(update={"metric": "ndcg", "certificates": [certificate(0.09, "ndcg")]})
     changed = Measurements(certificates=[certificate(0.12, "ndcg")])
-    records = StatedRecords(ndcg, None, None)
+    records = StatedRecords(ndcg, None)
     assert withdrawn(changed, records)[1] == {"loss": "on 200 of them it is 6 %, and may be 12 %"}
     assert next(promises(records)).words == "NDCG is at most 10 % lower than without the threshold."
     empty = Measurements(certificates=[POLICY.certificates[0], certificate(0.25, "empty", 0.2)])
@@ -161,11 +162,12 @@ def test_stratum_is_withdrawn_alone() -> None:
 )
 def test_certified_limit_is_certified_again(answered: ErrorLimit, refusals: ErrorLimit, names: list[str]) -> None:
     """A limit that was only found has to be no smaller than the share now."""
-    assert [*withdrawn(Measurements(limits=(answered, refusals)))[1]] == names
+    assert [*withdrawn(Measurements(limits=(answered, refusals)), LIMITED)[1]] == names
 
 
 def test_rho_is_asked_with_off_topic_questions() -> None:
-    counted = REFUSAL.model_copy(update={"off_topic": refused(31), "lost": Interval(mean=0.04, lower=0.02, upper=0.06)})
+    evidence = REFUSAL.evidence | {"off_topic": refused(31)}
+    counted = REFUSAL.model_copy(update={"evidence": evidence, "lost": Interval(mean=0.04, lower=0.02, upper=0.06)})
     _, names = withdrawn(Measurements(counted=counted), replace(RECORDS, refusal=REFUSAL))
     assert [*names] == ["off-topic questions refused", "answers refused"]
     assert names["off-topic questions refused"] == "on 40 of them it is 22.5 %"
@@ -176,4 +178,4 @@ def test_uncertified_release_promises_nothing_of_the_cut() -> None:
     papers = POLICY.model_copy(update={"method": "bootstrap", "statement": None, "certificates": []})
     none = POLICY.model_copy(update={"kind": "none", "tau": None})
     for policy in (papers, none, POLICY.model_copy(update={"certified": False})):
-        assert [*promises(StatedRecords(policy, None, None))] == []
+        assert [*promises(StatedRecords(policy, None))] == []

@@ -19,10 +19,13 @@ from taugate.errors import ReleaseError
 from taugate.registry.catalog import current_id, find, release_ids
 from taugate.registry.promotion import promote
 from taugate.registry.writer import write
-from taugate.retrieval.release.layout import CURRENT, FILES, MANIFEST, OPTIONAL_FILES, content_digest, is_release_id
+from taugate.retrieval.release.folders import names_of
+from taugate.retrieval.release.layout import CURRENT, MANIFEST, content_digest, is_release_id
 from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.verify import verify
+from tests.compatibility.write import FOLDER
 
+FILES = names_of(verify(find(FOLDER / "releases" / "schema-2-last")))  # of a release with a corpus
 JSON = st.recursive(
     st.one_of(
         st.none(), st.booleans(), st.integers(-(2**63), 2**64 - 1), st.floats(allow_nan=False, allow_infinity=False)
@@ -123,7 +126,8 @@ def _fill(files: dict[str, bytes]) -> Callable[[Path], None]:
 
 
 CONTENTS = st.fixed_dictionaries(
-    {name: st.binary(max_size=99) for name in FILES}, optional={name: st.binary(max_size=99) for name in OPTIONAL_FILES}
+    {name: st.binary(max_size=99) for name in FILES.required},
+    optional={name: st.binary(max_size=99) for name in FILES.optional},
 )
 NUMBERS = st.floats() | st.sampled_from([math.nan, math.inf, -math.inf, -0.0, 5e-324])
 FACTS = {

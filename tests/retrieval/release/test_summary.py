@@ -8,13 +8,8 @@ import pytest
 from taugate.registry.catalog import find
 from taugate.retrieval.release.evidence import Certificate, EvidenceRecord
 from taugate.retrieval.release.manifest import Manifest
-from taugate.retrieval.release.records import (
-    AbstentionRecord,
-    CheckedAnswers,
-    ErrorLimit,
-    NoAnswerRecord,
-    RefusedQuestions,
-)
+from taugate.retrieval.release.records import CheckedAnswers
+from taugate.retrieval.release.refusal_records import ErrorLimit, RefusalRecord, RefusedQuestions, RequestedLimits
 from taugate.retrieval.release.summary import certificate_cost, summary_lines, summary_of
 from taugate.retrieval.release.verify import verify_searchable
 
@@ -33,7 +28,7 @@ def manifest(releases: Path) -> Manifest:
     metrics = {"heldout": found.metrics["heldout"].model_copy(update={"kept_fraction": 0.96})}
     refusal = found.refusal
     assert refusal is not None
-    kinds = {"off_topic": OFF_TOPIC, "request": SHORT, "provisional": False}
+    kinds = {"evidence": {"off_topic": OFF_TOPIC, "request": SHORT}, "provisional": False}
     return found.model_copy(
         update={"metrics": metrics, "checked": CHECKED, "refusal": refusal.model_copy(update=kinds)}
     )
@@ -99,24 +94,16 @@ def test_certified_refusals_are_named(manifest: Manifest) -> None:
         ErrorLimit(asked=asked, upper=0.1, found=0.06, queries=queries, queries_needed=29, evidence=evidence)
         for asked, queries in ((0.1, 240), (0.3, 199))
     ]
-    abstention = AbstentionRecord(
-        score="model",
-        tau=0.2,
-        certified=True,
-        answered_unanswerable=limits[0],
-        empty_answerable=limits[1],
-        confidence=0.95,
-        guarantee="",
-        least_empty=None,
-        candidates=[],
-        tradeoff=[],
+    within = RequestedLimits(
+        answered=limits[0], refused=limits[1], confidence=0.95, guarantee="", candidates=[], tradeoff=[]
     )
-    asked = manifest.model_copy(update={"abstention": abstention, "refusal": None})
+    refusal = RefusalRecord(score="model", rho=0.2, certified=True, limits=within)
+    asked = manifest.model_copy(update={"refusal": refusal})
     assert certified_line(asked) == (
         "at most 10 % of unanswerable questions answered and 30 % of answerable ones refused (95 % confidence, 240 and "
         "199 questions)"
     )
-    failed = asked.model_copy(update={"abstention": abstention.model_copy(update={"certified": False})})
+    failed = asked.model_copy(update={"refusal": refusal.model_copy(update={"certified": False})})
     assert certified_line(failed).startswith("nothing")
 
 
@@ -150,9 +137,8 @@ def test_checked_line_without_refusals_says_so(manifest: Manifest) -> None:
     relative = with_policy(without, kind="relative", tau=0.5)
     assert "; refuses nothing: every question gets a result; 4 % of" in checked_line(relative)
     assert "; refuses nothing: every question gets a result; 4 % of" in checked_line(without)
-    evidence = EvidenceRecord(unit="query", units=34, design_effect=1.0)
-    counted = NoAnswerRecord(asked="off_topic", queries=34, answered=0.5, upper=0.7, evidence=evidence)
-    assert "17 of 34 off-topic questions refused" in checked_line(without.model_copy(update={"no_answer": counted}))
+    counted = RefusalRecord(evidence={"off_topic": RefusedQuestions(queries=34, refused=17, lower=0.3)})
+    assert "17 of 34 off-topic questions refused" in checked_line(without.model_copy(update={"refusal": counted}))
 
 
 def test_checked_line_names_queries_that_chose(manifest: Manifest) -> None:
@@ -170,7 +156,8 @@ def test_certificate_cost_is_before_and_after(manifest: Manifest) -> None:
         kind: record.model_copy(update={"uncertified": None})
         for kind, record in {"off_topic": OFF_TOPIC, "request": SHORT}.items()
     }
-    assert certificate_cost(manifest.model_copy(update={"refusal": manifest.refusal.model_copy(update=usual)})) is None
+    refusal = manifest.refusal.model_copy(update={"evidence": usual})
+    assert certificate_cost(manifest.model_copy(update={"refusal": refusal})) is None
 
 
 def test_sentence_of_earlier_version_is_one_line() -> None:

@@ -93,7 +93,7 @@ def test_quantiles_equal_percentiles() -> None:
 
 def test_curve_contains_release_figures(sample: Path, encoder: Path, tmp_path: Path) -> None:
     """Without refusals, which the curve does not count."""
-    command = ["calibrate", str(sample), "--releases", str(tmp_path), "--encoder", str(encoder), "--no-refusal"]
+    command = ["calibrate", str(sample), "--releases", str(tmp_path), "--encoder", str(encoder), "--refuse", "off"]
     assert cli.main(command) == 0
     release = load(find(tmp_path), 1)
     manifest = release.manifest

@@ -47,7 +47,7 @@ def texts(data: Path) -> list[str]:
 
 
 def calibrated(data: Path, folder: Path, *options: str) -> Path:
-    assert cli.main(["calibrate", str(data), "--releases", str(folder), "--no-refusal", *options]) == 0
+    assert cli.main(["calibrate", str(data), "--releases", str(folder), "--refuse", "off", *options]) == 0
     return folder
 
 

@@ -19,8 +19,8 @@ def test_questions_come_in_pages_with_thresholds(service: ServiceProcess) -> Non
     manifest = service.http.get("/release").json()["manifest"]
     assert (page["threshold"], page["rho"]) == (manifest["policy"]["tau"], manifest["refusal"]["rho"])
     kinds = [question["kind"] for question in page["questions"]]
-    assert page["total"] == len(kinds) == 503 + manifest["refusal"]["off_topic"]["queries"]
-    assert kinds.count("off_topic") == manifest["refusal"]["off_topic"]["queries"]
+    assert page["total"] == len(kinds) == 503 + manifest["refusal"]["evidence"]["off_topic"]["queries"]
+    assert kinds.count("off_topic") == manifest["refusal"]["evidence"]["off_topic"]["queries"]
     later = service.http.get("/playground/questions", params={"offset": 500}).json()
     assert later["questions"] == page["questions"][500:]
     assert service.http.get("/playground/questions", params={"offset": 5000}).json()["questions"] == []

@@ -127,10 +127,10 @@ def test_served_counts_equal_calibration(release: Release) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda release, raw: raw.update(abstention=None), "disagree on abstention.safetensors"),
+        (lambda release, raw: raw.update(refusal=None), "disagree on abstention.safetensors"),
         (lambda release, raw: raw["files"].pop(ABSTENTION) and (release / ABSTENTION).unlink(), "disagree on abst"),
-        (lambda release, raw: raw["abstention"].update(score="magic"), "does not hold the score 'magic'"),
-        (lambda release, raw: raw["abstention"].update(tau=1e300), "float32"),
+        (lambda release, raw: raw["refusal"].update(score="magic"), "does not hold the score 'magic'"),
+        (lambda release, raw: raw["refusal"].update(rho=1e300), "float32"),
         (lambda release, raw: (release / ABSTENTION).write_bytes(b"x" * 40) and None, ABSTENTION),
     ],
 )

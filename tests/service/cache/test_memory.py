@@ -15,7 +15,7 @@ from taugate.retrieval.query import Query
 from taugate.retrieval.release.reader import load
 from taugate.service.cache.cache import MemoryCache
 from taugate.service.drift.worker_store import WorkerStore
-from taugate.service.pipeline.forms import SearchForm, search_fields, write_body
+from taugate.service.pipeline.forms import SearchForm, write_body
 from taugate.service.pipeline.record import SearchRecord, ShownReply
 
 KEY = "taugate:5:20261121T212206Z-911c6aa76f09:int8:reply:{:064x}"
@@ -56,10 +56,9 @@ def reply(releases: Path) -> Callable[[], SearchRecord]:
     release = load(find(releases), 1)
     query = Query("Do I need a building permit?", 5)
     (answer,) = release.retriever.search([query])
-    documents, manifest = answer.read(release.documents), release.manifest
-    fields = search_fields(answer, documents, manifest)
-    random = np.zeros(4, dtype=np.float32)
-    return lambda: SearchRecord.of(query, answer, random, write_body(SearchForm(include_text=False), fields))
+    documents, random = answer.read(release.documents), np.zeros(4, dtype=np.float32)
+    form = SearchForm(include_text=False)
+    return lambda: SearchRecord.of(query, answer, random, write_body(form, answer, documents, release.manifest))
 
 
 @pytest.mark.parametrize("kind", ["replies", "short vectors", "long vectors"])

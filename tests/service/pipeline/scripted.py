@@ -13,8 +13,8 @@ import orjson
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.encoder.encoder import Tokens
 from taugate.retrieval.query import Answer, Query
-from taugate.service.pipeline.forms import SearchForm
-from taugate.service.pipeline.queue import PendingQuery
+from taugate.service.pipeline.forms import SearchForm, write_body
+from taugate.service.pipeline.record import SearchRecord
 from taugate.service.pipeline.search import SearchPipeline
 
 PATIENCE = 10
@@ -36,9 +36,14 @@ class Item:
     async def ask(self, pipeline: SearchPipeline) -> int:
         """The square of the number, from the pipeline."""
         vector = np.array([self.number], dtype=np.float32) if self.length is None else None
-        pending = PendingQuery(Query(self, 1), vector, SearchForm())  # type: ignore[arg-type]  # passed on as it is
-        record = await pipeline.search(pending)
-        assert pending.vector is not None and pending.vector.tolist() == [self.number]
+        documents: Any = Squares()
+
+        def write(query: Query, encoded: np.ndarray, answer: Answer, random: np.ndarray) -> SearchRecord:
+            assert encoded.tolist() == [self.number]
+            body = write_body(SearchForm(), answer, answer.read(documents), pipeline.release.manifest)
+            return SearchRecord.of(query, answer, random, body)
+
+        record = await pipeline.search(Query(self, 1), vector, write)  # type: ignore[arg-type]  # passed on as it is
         (result,) = orjson.loads(record.to_json("", b"null"))["results"]
         return int(result["id"])
 

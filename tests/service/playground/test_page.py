@@ -114,7 +114,7 @@ def test_moved_threshold_is_shown_and_sent(playground: Playground, service: Serv
     assert playground.page.locator("#kept .result").count() == len(passing) <= before
     assert "Not calibrated: τ was moved" in playground.verdict
     assert f'"threshold":{tau}' in (playground["snippet"].text_content() or "")
-    assert f"--policy similarity --tau {tau:.3f} --rho" in (playground["command-tau"].text_content() or "")
+    assert f"--policy similarity --tau {tau:.3f} --refuse" in (playground["command-tau"].text_content() or "")
     assert "threshold" not in playground.sent("/search", playground.ask)
     playground["tau-reset"].click()
     playground["verdict"].get_by_text("calibrated", exact=True).wait_for()
@@ -308,7 +308,7 @@ def test_threshold_on_separate_scale(browser: Browser, service: ServiceProcess, 
         policy = {"kind": kind, "tau": 0.25}
         if "manifest" in told:
             told["manifest"]["policy"] |= policy
-            told["manifest"]["abstention"] = {"tau": 0.5}
+            told["manifest"]["refusal"] = {"score": "model", "rho": 0.5}
         else:
             curve = [{"tau": 0.1, "kept": 1, "loss": 0}, {"tau": 0.25, "kept": 0.61, "loss": 0.018}]
             told |= {"policy": kind, "threshold": 0.25, "curve": curve}

@@ -26,7 +26,7 @@ def two_releases(tmp_path_factory: pytest.TempPathFactory, releases: Path, sampl
     folder = tmp_path_factory.mktemp("trial") / "releases"
     shutil.copytree(releases, folder)
     at = ["--releases", str(folder)]
-    higher = ["--policy", "similarity", "--tau", "0.5", "--rho", "0.45", "--lexical", "0.7"]
+    higher = ["--policy", "similarity", "--tau", "0.5", "--refuse", "0.45", "--lexical", "0.7"]
     assert cli.main(["calibrate", str(sample), *at, "--encoder", str(encoder), *higher, "--no-promote"]) == 0
     (shadow,) = {path.name for path in folder.glob("*Z-*")} - {(folder / "current").read_text().strip()}
     assert cli.main(["release", "shadow", shadow, *at]) == 0
@@ -100,7 +100,7 @@ def test_threshold_that_refuses_off_topic_questions_is_chosen_and_made(
     playground["copied-tau"].get_by_text("Copied.").wait_for()
     command = playground.page.evaluate("navigator.clipboard.readText()")
     rho = float(slider.get_attribute("aria-valuenow") or "nan")
-    assert re.search(rf"--policy similarity --tau 0\.\d+ --rho {rho:.3f}$", command)
+    assert re.search(rf"--policy similarity --tau 0\.\d+ --refuse {rho:.3f}$", command)
     for placeholder, path in {"DATA": sample, "DIR": two_releases, "--encoder fake": f"--encoder {encoder}"}.items():
         command = command.replace(placeholder, str(path))
     program, *arguments = shlex.split(command)
@@ -109,7 +109,8 @@ def test_threshold_that_refuses_off_topic_questions_is_chosen_and_made(
     assert cli.main([*arguments, "--no-promote", "--json"]) == 0
     manifest = json.loads(capsys.readouterr().out)["manifest"]
     assert manifest["refusal"]["rho"] == pytest.approx(rho)
-    assert manifest["refusal"]["off_topic"] == manifest["refusal"]["off_topic"] | {"queries": 150, "refused": 150}
+    counted = manifest["refusal"]["evidence"]["off_topic"]
+    assert (counted["queries"], counted["refused"]) == (150, 150)
     (lost,) = re.findall(r"\d+ of \d+ held-out answers lost", playground["effect"].text_content() or "")
     assert f"Checked     {lost}; 150 of 150 off-topic" in manifest["summary"]
 

@@ -16,6 +16,7 @@ error at this τ holds as for a fixed τ. It is exact if the two kinds are drawn
 docs/benchmarks/abstention.md counts how often both limits hold if they are of the same documents.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -24,20 +25,21 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from taugate.calibration.abstention import words
-from taugate.calibration.abstention.choose import (
-    ChosenScore,
-    EncodedCorpus,
-    QueryGroup,
-    choose_score,
-    learning_queries,
-)
+from taugate.calibration.abstention.choose import LabelledGroups, choose_score
+from taugate.calibration.abstention.refusal import Refusal
 from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.metrics.ranking import AnsweredQueries
 from taugate.calibration.risk.certify import CertifiedThreshold, LossLimit, certify, upper_loss_limit
 from taugate.calibration.risk.steps import LossSteps
 from taugate.calibration.settings.rules import AbstentionRule, ThresholdRule
-from taugate.retrieval.policy.abstention import AnswerRule
-from taugate.retrieval.release.records import AbstentionRecord, ErrorLimit, ScoreCandidate, TradeOff
+from taugate.retrieval.policy.abstention import AnswerRule, ScoreName
+from taugate.retrieval.release.refusal_records import (
+    ErrorLimit,
+    RefusalRecord,
+    RequestedLimits,
+    ScoreCandidate,
+    TradeOff,
+)
 from taugate.retrieval.vectors.similarity import Float32
 
 # Shares of answerable queries refused at which the report gives the certified limit of the other error.
@@ -115,7 +117,7 @@ def certify_both(
     unanswerable: CertifyingScores,
     score: str,
     candidates: list[ScoreCandidate],
-) -> AbstentionRecord:
+) -> RefusalRecord:
     """Certify one τ for both errors, and record the evidence.
 
     It is the τ with both limits that refuses the fewest answerable queries. If there is none, it is the largest τ at
@@ -152,18 +154,16 @@ def certify_both(
         queries_needed=None if rule.max_empty is None else refusing.certificates[0].queries_needed,
         evidence=answerable.units.record,
     )
-    return AbstentionRecord(
-        score=score,
-        tau=tau,
-        certified=certified,
-        answered_unanswerable=answered,
-        empty_answerable=refused,
+    limits = RequestedLimits(
+        answered=answered,
+        refused=refused,
         confidence=rule.confidence,
-        guarantee=words.abstention_guarantee(answered, refused, rule.confidence, certified=certified),
+        guarantee=words.limits_guarantee(answered, refused, rule.confidence, certified=certified),
         least_empty=None if lowest is None else errors.max_refused(lowest),
         candidates=candidates,
         tradeoff=_tradeoff(errors),
     )
+    return RefusalRecord(score=score, rho=tau, certified=certified, limits=limits)
 
 
 def _tradeoff(errors: AnsweringErrors) -> list[TradeOff]:
@@ -177,61 +177,50 @@ def _mirrored(tau: float) -> float:
     return float(np.nextafter(np.float32(-tau), np.float32(np.inf)))
 
 
-@dataclass(frozen=True)
-class CertifiedAbstention:
-    """An abstention policy with the scores of all queries.
-
-    Attributes:
-        chosen: The score, with its values for all queries.
-        record: Record of the policy in the manifest.
-    """
-
-    chosen: ChosenScore
-    record: AbstentionRecord
-
-    @property
-    def rule(self) -> AnswerRule:
-        """Score and threshold for serving."""
-        return AnswerRule(self.chosen.score, self.record.tau)
-
-    @property
-    def answering(self) -> AnsweredQueries:
-        """Scores of the queries of both kinds, with the threshold that answers them."""
-        return AnsweredQueries(self.chosen.answerable, self.chosen.unanswerable, np.float32(self.record.tau))
-
-
-def abstain(
-    rule: AbstentionRule,
-    answerable: QueryGroup,
-    unanswerable: QueryGroup,
-    corpus: EncodedCorpus | None,
-    calibration: NDArray[np.int64],
-    seed: int,
-) -> CertifiedAbstention:
+def refuse_within_limits(rule: AbstentionRule, groups: LabelledGroups) -> Refusal:
     """Choose the score by which queries are refused, and certify its threshold.
 
     Args:
         rule: Rule with both limits.
-        answerable: All answerable queries.
-        unanswerable: All unanswerable queries.
-        corpus: The documents; None if only the scores of results are known.
-        calibration: Positions of the answerable queries that may choose or certify.
-        seed: Seed of the calibration.
+        groups: The labelled queries.
     """
-    chosen = choose_score(answerable, unanswerable, corpus, calibration, rule.refusal_limit, seed)
-    return CertifiedAbstention(
-        chosen,
-        certify_both(
-            rule,
-            _certifying(chosen.answerable, answerable, chosen.certify_answerable),
-            _certifying(chosen.unanswerable, unanswerable, chosen.certify_unanswerable),
-            chosen.score.name,
-            chosen.candidates,
-        ),
+    chosen = choose_score(groups, rule.refusal_limit)
+    rows = groups.division.certify
+    record = certify_both(
+        rule,
+        _certifying(chosen.answerable, groups.answerable.clusters, rows[0]),
+        _certifying(chosen.unanswerable, groups.unanswerable.clusters, rows[1]),
+        chosen.score.name,
+        chosen.candidates,
     )
+    return _refusal(AnswerRule(chosen.score, float(record.rho or 0)), record, groups, chosen.curves)
 
 
-def limits_again(kept: CertifiedAbstention, clusters: NDArray[np.int64]) -> tuple[ErrorLimit | None, ErrorLimit | None]:
+def keep_refusal(kept: tuple[AnswerRule, RefusalRecord], groups: LabelledGroups) -> Refusal:
+    """Score queries by a rule that was chosen and certified earlier, possibly on other documents.
+
+    The score's model and its threshold do not change; the terms and vectors for its signals are those of this corpus.
+    The queries that would learn the score certify nothing.
+
+    Args:
+        kept: Score and threshold, with the record from their release, which does not change.
+        groups: The labelled queries.
+    """
+    rule, record = kept
+    with threadpool_limits(limits=1):
+        score = rule.score
+        if groups.corpus is not None:
+            score = replace(score, signals=groups.corpus.signals(score.signals.k).needed(score.name))
+        scores = tuple(
+            score.of(group.texts, group.vectors, group.top, group.components)
+            if len(group.clusters)
+            else np.empty(0, dtype=np.float32)
+            for group in (groups.answerable, groups.unanswerable)
+        )
+    return _refusal(replace(rule, score=score), record, groups, {score.name: (scores[0], scores[1])})
+
+
+def limits_again(kept: Refusal, clusters: NDArray[np.int64]) -> tuple[ErrorLimit | None, ErrorLimit | None]:
     """Measure both errors of a kept rule again, by the queries that would certify it now; None without any of a kind.
 
     Args:
@@ -241,62 +230,33 @@ def limits_again(kept: CertifiedAbstention, clusters: NDArray[np.int64]) -> tupl
     Returns:
         The limits of unanswerable queries answered, and of answerable ones refused.
     """
-    chosen, record, count = kept.chosen, kept.record, len(kept.chosen.answerable)
-    rows = chosen.certify_answerable, chosen.certify_unanswerable
-    if not all(map(len, rows)):
+    limits, rows, scores = kept.record.limits, kept.certifying, kept.answering
+    if limits is None or rows is None or not all(map(len, rows)):
         return None, None
-    units = [SamplingUnits.from_clusters(of_kind) for of_kind in (clusters[:count], clusters[count:])]
-    answerable = CertifyingScores(chosen.answerable[rows[0]], units[0].take(rows[0]))
-    unanswerable = CertifyingScores(chosen.unanswerable[rows[1]], units[1].take(rows[1]))
-    errors = AnsweringErrors.from_scores(answerable, unanswerable, 1 - (1 - record.confidence) / 2)
-    answered, refused, tau = record.answered_unanswerable, record.empty_answerable, np.float32(record.tau)
+    count = len(scores.answerable)
+    answerable = _certifying(scores.answerable, clusters[:count], rows[0])
+    unanswerable = _certifying(scores.unanswerable, clusters[count:], rows[1])
+    errors = AnsweringErrors.from_scores(answerable, unanswerable, 1 - (1 - limits.confidence) / 2)
+    answered, refused, rho = limits.answered, limits.refused, kept.rule.tau
 
     def again(limit: ErrorLimit, upper: float, errors: NDArray[np.bool_]) -> ErrorLimit:
         return limit.model_copy(update={"upper": upper, "found": float(errors.mean()), "queries": len(errors)})
 
     return (
-        again(answered, errors.max_answered(record.tau, answered.asked), unanswerable.scores >= tau),
-        again(refused, errors.max_refused(record.tau, refused.asked), answerable.scores < tau),
+        again(answered, errors.max_answered(rho, answered.asked), unanswerable.scores >= np.float32(rho)),
+        again(refused, errors.max_refused(rho, refused.asked), answerable.scores < np.float32(rho)),
     )
 
 
-def keep_abstention(
-    kept: tuple[AnswerRule, AbstentionRecord],
-    answerable: QueryGroup,
-    unanswerable: QueryGroup,
-    corpus: EncodedCorpus | None,
-    calibration: NDArray[np.int64],
-    seed: int,
-) -> CertifiedAbstention:
-    """Score queries by a rule that was chosen and certified earlier, possibly on other documents.
-
-    The score's model and its threshold do not change; the terms and vectors for its signals are those of this corpus.
-
-    Args:
-        kept: Score and threshold, with the record from their release, which does not change.
-        answerable: All answerable queries.
-        unanswerable: All unanswerable queries.
-        corpus: The documents; None for a score that needs only results.
-        calibration: Positions of the answerable queries that may certify.
-        seed: Seed of the calibration; the queries that learned the score certify nothing.
-    """
-    rule, record = kept
-    with threadpool_limits(limits=1):
-        score = rule.score
-        if corpus is not None:
-            score = replace(score, signals=corpus.signals(score.signals.k).needed(score.name))
-        of_answerable, of_unanswerable = (
-            score.of(group.texts, group.vectors, group.top, group.components)
-            if len(group.clusters)
-            else np.empty(0, dtype=np.float32)
-            for group in (answerable, unanswerable)
-        )
-    division = learning_queries(answerable, unanswerable, corpus, calibration, seed)
-    curves: dict[str, tuple[Float32, Float32]] = {score.name: (of_answerable, of_unanswerable)}
-    chosen = ChosenScore(score, of_answerable, of_unanswerable, *division.certify, [], curves)
-    return CertifiedAbstention(chosen, record)
-
-
-def _certifying(scores: NDArray[np.float32], group: QueryGroup, rows: NDArray[np.int64]) -> CertifyingScores:
+def _certifying(scores: Float32, clusters: NDArray[np.int64], rows: NDArray[np.int64]) -> CertifyingScores:
     """Take the scores of the certifying queries, with the design effect of all queries of their kind."""
-    return CertifyingScores(scores[rows], SamplingUnits.from_clusters(group.clusters).take(rows))
+    return CertifyingScores(scores[rows], SamplingUnits.from_clusters(clusters).take(rows))
+
+
+def _refusal(
+    rule: AnswerRule, record: RefusalRecord, groups: LabelledGroups, curves: Mapping[ScoreName, tuple[Float32, Float32]]
+) -> Refusal:
+    """Combine a rule with the scores of all queries, `curves` by the names of scores, that in force first."""
+    in_force = next(iter(curves.values()))
+    answering = AnsweredQueries(*in_force, np.float32(rule.tau))
+    return Refusal(rule, record, answering, groups.division.certify, curves)

@@ -9,6 +9,7 @@ certify (`certify`). Other scores alone were rarely better on six public sets (d
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +25,7 @@ from taugate.retrieval.policy.background import Float64, mean_and_covariance
 from taugate.retrieval.policy.component_signals import Components
 from taugate.retrieval.policy.relevance import Logistic
 from taugate.retrieval.policy.word_match import DocumentWords
-from taugate.retrieval.release.records import ScoreCandidate
+from taugate.retrieval.release.refusal_records import ScoreCandidate
 from taugate.retrieval.vectors.queries import QueryVectors
 from taugate.retrieval.vectors.similarity import CorpusVectors, Float32
 
@@ -76,6 +77,65 @@ class EncodedCorpus:
 
 
 @dataclass(frozen=True)
+class QueryDivision:
+    """The queries that learn a score, and those that certify its threshold; (q,), answerable ones first.
+
+    Attributes:
+        has_answer: Whether the query has an answer.
+        eligible: Whether it may learn or certify.
+        order: Its cluster, numbered at random.
+        learns: Whether it learns; none if there are too few, or if there is nothing to choose from.
+    """
+
+    has_answer: NDArray[np.bool_]
+    eligible: NDArray[np.bool_]
+    order: NDArray[np.int64]
+    learns: NDArray[np.bool_]
+
+    @property
+    def certify(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Positions of the certifying answerable queries, and of the unanswerable ones, ascending."""
+        certifies, size = np.flatnonzero(self.eligible & ~self.learns), int(self.has_answer.sum())
+        return certifies[certifies < size], certifies[certifies >= size] - size
+
+
+@dataclass(frozen=True)
+class LabelledGroups:
+    """The labelled queries of both kinds, which choose a score and certify its threshold.
+
+    Attributes:
+        answerable: All answerable queries.
+        unanswerable: All unanswerable queries.
+        corpus: The documents; None if only the scores of results are known. Without component scores, the best one then
+            decides alone.
+        calibration: Positions of the answerable queries that may choose or certify.
+        seed: Seed of the calibration.
+    """
+
+    answerable: QueryGroup
+    unanswerable: QueryGroup
+    corpus: EncodedCorpus | None
+    calibration: NDArray[np.int64]
+    seed: int
+
+    @cached_property
+    def division(self) -> QueryDivision:
+        """The queries that learn: whole clusters in random order, up to a share of the eligible queries."""
+        clusters = np.concatenate([self.answerable.clusters, self.unanswerable.clusters])
+        has_answer = np.arange(len(clusters)) < len(self.answerable.clusters)
+        eligible = ~has_answer
+        eligible[self.calibration] = True
+        names, places = np.unique(clusters, return_inverse=True)
+        order: NDArray[np.int64] = np.random.default_rng([self.seed, 5]).permutation(len(names))[places]
+        up_to = np.cumsum(np.bincount(order, weights=eligible))
+        learns = eligible & (up_to <= _LEARN * eligible.sum())[order]
+        too_few = min(learns[has_answer].sum(), learns[~has_answer].sum()) < _MIN_OF_KIND
+        if too_few or (self.corpus is None and not self.answerable.components):
+            learns[:] = False
+        return QueryDivision(has_answer, eligible, order, learns)
+
+
+@dataclass(frozen=True)
 class ChosenScore:
     """The chosen score with its values for all queries.
 
@@ -83,45 +143,29 @@ class ChosenScore:
         score: Score for serving.
         answerable: (n,) float32 scores of the answerable queries.
         unanswerable: (u,) float32 scores of the unanswerable queries.
-        certify_answerable: Positions of the certifying answerable queries, ascending.
-        certify_unanswerable: Positions of the certifying unanswerable queries, ascending.
         candidates: Compared scores, the simplest first.
-        curves: Scores of both kinds, of the chosen score and of the best similarity.
+        curves: Scores of both kinds by name, of the chosen score and then of the best similarity.
     """
 
     score: AnswerScore
     answerable: Float32
     unanswerable: Float32
-    certify_answerable: NDArray[np.int64]
-    certify_unanswerable: NDArray[np.int64]
     candidates: list[ScoreCandidate]
-    curves: Mapping[str, tuple[Float32, Float32]]
+    curves: Mapping[ScoreName, tuple[Float32, Float32]]
 
 
-def choose_score(
-    answerable: QueryGroup,
-    unanswerable: QueryGroup,
-    corpus: EncodedCorpus | None,
-    calibration: NDArray[np.int64],
-    empty: float,
-    seed: int,
-) -> ChosenScore:
+def choose_score(groups: LabelledGroups, empty: float) -> ChosenScore:
     """Choose a score on some of the queries, and score all of them.
 
     With fewer than 30 of a kind to learn from, it is the best similarity without a choice, and every query certifies.
     One thread, and the separate generator `numpy.random.default_rng([seed, 5])`.
 
     Args:
-        answerable: All answerable queries.
-        unanswerable: All unanswerable queries.
-        corpus: The documents; None if only the scores of results are known. Without component scores, the best one then
-            decides alone.
-        calibration: Positions of the answerable queries that may choose or certify.
+        groups: The labelled queries.
         empty: γ, the share of answerable queries that may be refused.
-        seed: Seed of the calibration.
     """
+    answerable, unanswerable, corpus, division = groups.answerable, groups.unanswerable, groups.corpus, groups.division
     size, k = len(answerable.clusters), answerable.top.scores.shape[1]
-    division = learning_queries(answerable, unanswerable, corpus, calibration, seed)
     has_answer, eligible, order, learns = division.has_answer, division.eligible, division.order, division.learns
     modelled: ScoreName = "components" if corpus is None else "model"
     if not learns.any():
@@ -139,14 +183,8 @@ def choose_score(
         score = AnswerScore(name, signals.needed(name), model)
         scores = score.from_values(values)
     best = values[:, 0].astype(np.float32)
-    return ChosenScore(
-        score,
-        scores[:size],
-        scores[size:],
-        *division.certify,
-        candidates,
-        {"best_similarity": (best[:size], best[size:]), name: (scores[:size], scores[size:])},
-    )
+    curves = {name: (scores[:size], scores[size:])} | {"best_similarity": (best[:size], best[size:])}
+    return ChosenScore(score, scores[:size], scores[size:], candidates, curves)
 
 
 def _choose(
@@ -177,59 +215,6 @@ def _choose(
         return "components", candidates
     separation = {name: _separation(score, has_answer, empty) for name, score in scores.items()}
     return max(scores, key=lambda name: separation[name]), candidates  # the first of equal ones
-
-
-@dataclass(frozen=True)
-class QueryDivision:
-    """The queries that learn a score, and those that certify its threshold; (q,), answerable ones first.
-
-    Attributes:
-        has_answer: Whether the query has an answer.
-        eligible: Whether it may learn or certify.
-        order: Its cluster, numbered at random.
-        learns: Whether it learns; none if there are too few, or if there is nothing to choose from.
-    """
-
-    has_answer: NDArray[np.bool_]
-    eligible: NDArray[np.bool_]
-    order: NDArray[np.int64]
-    learns: NDArray[np.bool_]
-
-    @property
-    def certify(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Positions of the certifying answerable queries, and of the unanswerable ones, ascending."""
-        certifies, size = np.flatnonzero(self.eligible & ~self.learns), int(self.has_answer.sum())
-        return certifies[certifies < size], certifies[certifies >= size] - size
-
-
-def learning_queries(
-    answerable: QueryGroup,
-    unanswerable: QueryGroup,
-    corpus: EncodedCorpus | None,
-    calibration: NDArray[np.int64],
-    seed: int,
-) -> QueryDivision:
-    """Number clusters at random, and take whole ones to learn from, up to a share of the eligible queries.
-
-    Args:
-        answerable: As in `choose_score`, as are the others.
-        unanswerable: All unanswerable queries.
-        corpus: The documents.
-        calibration: Positions of the answerable queries that may learn or certify.
-        seed: Seed of the calibration.
-    """
-    clusters = np.concatenate([answerable.clusters, unanswerable.clusters])
-    has_answer = np.arange(len(clusters)) < len(answerable.clusters)
-    eligible = ~has_answer
-    eligible[calibration] = True
-    names, places = np.unique(clusters, return_inverse=True)
-    order: NDArray[np.int64] = np.random.default_rng([seed, 5]).permutation(len(names))[places]
-    up_to = np.cumsum(np.bincount(order, weights=eligible))
-    learns = eligible & (up_to <= _LEARN * eligible.sum())[order]
-    too_few = min(learns[has_answer].sum(), learns[~has_answer].sum()) < _MIN_OF_KIND
-    if too_few or (corpus is None and not answerable.components):
-        learns[:] = False
-    return QueryDivision(has_answer, eligible, order, learns)
 
 
 def fit_score_model(values: Float64, answerable: NDArray[np.bool_], strength: float = _STRENGTHS["model"]) -> Logistic:

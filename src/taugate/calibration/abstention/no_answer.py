@@ -1,66 +1,51 @@
-"""Measures how many queries without an answer get a result: labelled ones, or questions from another field."""
-
-from typing import Literal
+"""Counts the queries without an answer that get a result: labelled ones, or questions from another field."""
 
 import numpy as np
 
-from taugate.calibration.abstention.certify import CertifiedAbstention
-from taugate.calibration.abstention.refusal import share_at_most
+from taugate.calibration.abstention.refusal import Refusal, count_refused
 from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.metrics.ranking import ScoredQueries
 from taugate.calibration.relevance.unanswered import UnansweredQuestions
 from taugate.retrieval.policy.policy import POLICIES, Mask, keep
 from taugate.retrieval.release.outcome_records import PolicyRecord
-from taugate.retrieval.release.records import NoAnswerRecord
+from taugate.retrieval.release.refusal_records import RefusedQuestions
 from taugate.retrieval.vectors.similarity import Float32
 
 
-def answered_unanswerable(
-    scored: ScoredQueries, policy: PolicyRecord, units: SamplingUnits, abstention: CertifiedAbstention | None
-) -> NoAnswerRecord:
-    """Measure how many labelled unanswerable queries get a result, among those that did not choose a score.
+def refused_unanswerable(
+    scored: ScoredQueries, policy: PolicyRecord, units: SamplingUnits, refusal: Refusal | None
+) -> RefusedQuestions:
+    """Count the labelled unanswerable queries without a result, among those that did not choose a score.
 
-    If an abstention policy was certified on these queries, its certified limit is the upper limit.
+    If limits were certified on these queries, the certified limit is that of the share.
 
     Args:
         scored: All queries with their results.
         policy: Policy in force.
         units: Sampling units of all unanswerable queries.
-        abstention: None if no query is refused as a whole.
+        refusal: What refuses queries as a whole, within limits; None if nothing does.
     """
-    tau = None if policy.tau is None else np.float32(policy.tau)
-    answered: Mask = np.any(scored.unanswerable_kept(policy.kind, tau), axis=1)
-    if abstention is None:
-        return _record("unanswerable", answered, units)
-    rows = abstention.chosen.certify_unanswerable
-    record = _record("unanswerable", answered[rows], units.take(rows))
-    certified = abstention.record.answered_unanswerable.upper
-    if not abstention.record.certified or record.answered > certified:  # kept from an earlier release
-        return record
-    return record.model_copy(update={"upper": certified})
+    empty: Mask = ~np.any(scored.unanswerable_kept(policy.kind, policy.threshold), axis=1)
+    if refusal is None or refusal.certifying is None or refusal.record.limits is None:
+        return count_refused(empty, units)
+    rows, certified = refusal.certifying[1], refusal.record.limits.answered.upper
+    counted = count_refused(empty[rows], units.take(rows))
+    # A rule that is kept from an earlier release may answer more than was certified there.
+    if not refusal.record.certified or counted.answered > certified:
+        return counted
+    return counted.model_copy(update={"lower": 1 - certified})
 
 
-def answered_off_topic(
+def refused_off_topic(
     questions: UnansweredQuestions, relevance: Float32 | None, policy: PolicyRecord
-) -> NoAnswerRecord:
-    """Measure how many questions from another field get a result; they are searched and cut as any query is.
+) -> RefusedQuestions:
+    """Count the questions from another field without a result; they are searched and cut as any query is.
 
     Args:
         questions: The questions with their results.
         relevance: (o, K) float32 relevance of the results; None without a model.
         policy: Policy in force.
     """
-    decisions = POLICIES[policy.kind].decide(questions.top.scores, relevance)
-    kept = keep(decisions, None if policy.tau is None else np.float32(policy.tau))
-    answered: Mask = np.any(kept, axis=1)
-    return _record("off_topic", answered, SamplingUnits.from_clusters(questions.clusters))
-
-
-def _record(kind: Literal["unanswerable", "off_topic"], answered: Mask, units: SamplingUnits) -> NoAnswerRecord:
-    return NoAnswerRecord(
-        asked=kind,
-        queries=len(answered),
-        answered=float(answered.mean()),
-        upper=share_at_most(answered, units),
-        evidence=units.record,
-    )
+    kept = keep(POLICIES[policy.kind].decide(questions.top.scores, relevance), policy.threshold)
+    empty: Mask = ~np.any(kept, axis=1)
+    return count_refused(empty, SamplingUnits.from_clusters(questions.clusters))

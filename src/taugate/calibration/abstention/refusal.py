@@ -17,7 +17,8 @@ as τ rises. So the tests of `calibration/risk` hold for the sum of both losses 
 (`ScoredQueries.certifying`).
 """
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Self
 
@@ -30,10 +31,10 @@ from taugate.calibration.metrics.ranking import AnsweredQueries
 from taugate.calibration.risk.certify import upper_loss_limit
 from taugate.calibration.risk.steps import LossSteps
 from taugate.calibration.settings.rules import CONFIDENCE, ThresholdRule
-from taugate.retrieval.policy.abstention import AnswerRule
+from taugate.retrieval.policy.abstention import AnswerRule, ScoreName
 from taugate.retrieval.policy.policy import Mask
 from taugate.retrieval.release.evidence import Interval
-from taugate.retrieval.release.records import RefusalRecord, RefusedQuestions
+from taugate.retrieval.release.refusal_records import QuestionKind, RefusalRecord, RefusedQuestions
 from taugate.retrieval.vectors.similarity import Float32
 
 # Largest share of the right answers that the default ρ may lose: one query in seventy.
@@ -49,18 +50,23 @@ _FOLDS = 50
 
 
 @dataclass(frozen=True)
-class DefaultRefusal:
-    """ρ with the scores of all labelled queries.
+class Refusal:
+    """What refuses queries as a whole, with the scores of all labelled queries.
 
     Attributes:
         rule: Score and threshold for serving.
         record: Record in the manifest.
         answering: Scores of the labelled queries, with ρ.
+        certifying: Positions of the answerable and of the unanswerable queries that certify requested limits; None
+            without any.
+        curves: Scores of both kinds of query by their names, that in force first, if limits were requested.
     """
 
     rule: AnswerRule
     record: RefusalRecord
     answering: AnsweredQueries
+    certifying: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
+    curves: Mapping[ScoreName, tuple[Float32, Float32]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -156,24 +162,18 @@ def _ceiling(right: Float32, lost: LostShares) -> float:
 
 @dataclass(frozen=True)
 class RefusalEvidence:
-    """Right answers, and questions of each kind that no document answers; None if there are none of a kind.
+    """Right answers, and questions that no document answers.
 
     Attributes:
-        right: Answerable queries that find a relevant document in their top K.
-        off_topic: Questions about other subjects.
-        request: Short requests to an assistant.
-        near_miss: Near misses; none of them chooses.
-        unanswerable: The user's unanswerable queries.
+        right: Answerable queries that find a relevant document in their top K; None if there are none.
+        kinds: Questions without an answer by kind, at least those about other subjects.
         left_out: Number of off-topic questions and requests that the documents seem to answer, which do not count.
         lost: Shares of right answers that may be lost.
         kept: ρ of an earlier release, None to choose it.
     """
 
     right: ScoredQuestions | None
-    off_topic: ScoredQuestions
-    request: ScoredQuestions | None
-    near_miss: ScoredQuestions | None
-    unanswerable: ScoredQuestions | None
+    kinds: Mapping[QuestionKind, ScoredQuestions]
     left_out: int
     lost: LostShares
     kept: float | None = None
@@ -189,10 +189,11 @@ class RefusalEvidence:
         Unanswerable queries score like answerable ones, and can raise ρ to its limit. With too few right answers to
         limit what that loses, off-topic questions choose alone.
         """
-        right = self.off_topic.scores[:0] if self.right is None else self.right.choosing(without)
-        kinds = [kind.choosing(without) for kind in (self.off_topic, self.request) if kind is not None]
-        if self.unanswerable is not None and can_limit(self.lost.planned, len(right)):
-            kinds.append(self.unanswerable.choosing(without))
+        right = self.kinds["off_topic"].scores[:0] if self.right is None else self.right.choosing(without)
+        names: tuple[QuestionKind, ...] = ("off_topic", "request")
+        if can_limit(self.lost.planned, len(right)):
+            names = (*names, "unanswerable")
+        kinds = [self.kinds[name].choosing(without) for name in names if name in self.kinds]
         return choose_rho(right, [scores for scores in kinds if len(scores)], self.lost)
 
     @cached_property
@@ -227,10 +228,7 @@ class RefusalEvidence:
             score="best_similarity",
             rho=self.rho,
             provisional=provisional,
-            off_topic=self._count(self.off_topic, uncertified),
-            request=self._count(self.request, uncertified) if self.request else None,
-            near_miss=self._count(self.near_miss, uncertified) if self.near_miss else None,
-            unanswerable=self._count(self.unanswerable, uncertified) if self.unanswerable else None,
+            evidence={kind: self._count(questions, uncertified) for kind, questions in self.kinds.items()},
             lost=lost,
             left_out=self.left_out,
         )
@@ -238,7 +236,7 @@ class RefusalEvidence:
     @cached_property
     def _of_further_field(self) -> float:
         """`further_field_refused` for the questions that come with Taugate; 1 if there are none."""
-        kinds = [kind for kind in (self.off_topic, self.request) if kind is not None and kind.fields is not None]
+        kinds = [kind for kind in self.kinds.values() if kind.fields is not None]
         if not kinds:
             return 1.0
         scores = np.concatenate([kind.scores[kind.counted] for kind in kinds])
@@ -246,18 +244,21 @@ class RefusalEvidence:
         return further_field_refused(scores, fields, self.rho)
 
     def _count(self, questions: ScoredQuestions, uncertified: Self | None) -> RefusedQuestions:
-        refused, units = self.refused(questions)[questions.counted], questions.units.take(questions.counted)
-        lower = 1 - share_at_most(~refused, units)
-        if questions.fields is not None:
-            lower = min(lower, self._of_further_field)
-        evidence = units.record if units.unit == "document" else None
-        return RefusedQuestions(
-            queries=len(refused),
-            refused=int(refused.sum()),
-            lower=lower,
-            evidence=evidence,
-            uncertified=None if uncertified is None else int(uncertified.refused(questions)[questions.counted].sum()),
-        )
+        rows = questions.counted
+        counted = count_refused(self.refused(questions)[rows], questions.units.take(rows))
+        lower = counted.lower if questions.fields is None else min(counted.lower, self._of_further_field)
+        before = None if uncertified is None else int(uncertified.refused(questions)[rows].sum())
+        return counted.model_copy(update={"lower": lower, "uncertified": before})
+
+
+def count_refused(refused: Mask, units: SamplingUnits) -> RefusedQuestions:
+    """Count the (n,) questions without an answer that get no result, with the limit of their share."""
+    return RefusedQuestions(
+        queries=len(refused),
+        refused=int(refused.sum()),
+        lower=1 - share_at_most(~refused, units),
+        evidence=units.record,
+    )
 
 
 def further_field_refused(scores: Float32, fields: NDArray[np.str_], rho: float) -> float:

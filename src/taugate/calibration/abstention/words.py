@@ -5,7 +5,7 @@ import math
 from taugate.calibration.settings.rules import CONFIDENCE
 from taugate.retrieval.release.manifest import DataRecord
 from taugate.retrieval.release.promises.promise import percent_at_most
-from taugate.retrieval.release.records import AbstentionRecord, ErrorLimit, NoAnswerRecord
+from taugate.retrieval.release.refusal_records import ErrorLimit, QuestionKind, RefusedQuestions, RequestedLimits
 
 # Descriptions of the scores for people (`taugate.retrieval.policy.abstention.ScoreName`).
 SCORES = {
@@ -19,34 +19,35 @@ SCORES = {
 _TESTS = {"query": "exact binomial", "document": "e-value by document"}
 
 
-def headline(record: NoAnswerRecord) -> str:
+def headline(kind: QuestionKind, counted: RefusedQuestions) -> str:
     """State how many questions without an answer still get a result, for people who read no further."""
-    if record.asked == "off_topic":
-        count = round(record.answered * record.queries)
+    if kind == "off_topic":
+        answered = _gets(counted.queries - counted.refused)
         return (
-            f"Of {record.queries} questions about other subjects, which no document here answers, {_gets(count)} a "
+            f"Of {counted.queries} questions about other subjects, which no document here answers, {answered} a "
             "result. These are easy cases, so this estimate is optimistic."
         )
-    return f"Of 100 questions that have no answer here, {_of_hundred(record.answered)} a result."
+    return f"Of 100 questions that have no answer here, {_of_hundred(counted.answered)} a result."
 
 
-def evidence(record: NoAnswerRecord) -> str:
+def evidence(kind: QuestionKind, counted: RefusedQuestions) -> str:
     """State the evidence for the headline."""
     limit = ""
-    if record.upper < 1:  # a share of 1 is not a limit
-        limit = f"at most {percent_at_most(record.upper)} with {100 * CONFIDENCE:g} % confidence"
-    if record.asked == "off_topic":
+    if counted.lower > 0:  # a share of 1 is not a limit
+        limit = f"at most {percent_at_most(1 - counted.lower)} with {100 * CONFIDENCE:g} % confidence"
+    if kind == "off_topic":
         sentence = limit and f" For easy cases like these, the share is {limit}."
         return (
             "No unanswerable question is labelled, and one closer to the documents gets a result more often: label "
             f"some, with a score of 0, to know how often.{sentence}"
         )
-    documents = f" about {record.evidence.units:,} documents" if record.evidence.unit == "document" else ""
-    share = f"{100 * record.answered:.1f} %" + (limit and f", {limit}")
-    return f"Measured on {record.queries:,} unanswerable questions{documents}: {share}."
+    by_document = counted.evidence is not None and counted.evidence.unit == "document"
+    documents = f" about {counted.evidence.units:,} documents" if counted.evidence and by_document else ""
+    share = f"{100 * counted.answered:.1f} %" + (limit and f", {limit}")
+    return f"Measured on {counted.queries:,} unanswerable questions{documents}: {share}."
 
 
-def abstention_guarantee(answered: ErrorLimit, refused: ErrorLimit, confidence: float, *, certified: bool) -> str:
+def limits_guarantee(answered: ErrorLimit, refused: ErrorLimit, confidence: float, *, certified: bool) -> str:
     """State the certified limits of both errors; the manifest holds this sentence.
 
     Args:
@@ -71,14 +72,14 @@ def abstention_guarantee(answered: ErrorLimit, refused: ErrorLimit, confidence: 
     )
 
 
-def abstention_remedy(record: AbstentionRecord, data: DataRecord) -> str:
+def limits_remedy(limits: RequestedLimits, data: DataRecord) -> str:
     """Explain why the requested limits cannot both hold, which ones can, and how many labels are missing.
 
     Args:
-        record: Record of the abstention policy.
+        limits: The limits.
         data: Record of the data, with the numbers of labelled queries.
     """
-    answered, refused = record.answered_unanswerable, record.empty_answerable
+    answered, refused = limits.answered, limits.refused
     labels = [
         f"{name} {limit.asked:g} takes {limit.queries_needed:,} certifying {kind} queries, and there are "
         f"{limit.queries:,}: label about {_labels_needed(limit, total):,} in all with `taugate judge`"
@@ -91,8 +92,8 @@ def abstention_remedy(record: AbstentionRecord, data: DataRecord) -> str:
     if labels:
         return f"{'; '.join(labels)}."
     larger = f"--max-answered {_rounded_up(answered.upper):g}"
-    if record.least_empty is not None and record.least_empty < 1:
-        larger += f" or --max-empty {_rounded_up(record.least_empty):g}"
+    if limits.least_empty is not None and limits.least_empty < 1:
+        larger += f" or --max-empty {_rounded_up(limits.least_empty):g}"
     return (
         f"the two limits cannot both hold: with at most {percent_at_most(refused.upper)} of answerable queries "
         f"refused, {percent_at_most(answered.upper)} of unanswerable ones are answered. Allow {larger}, or use an "

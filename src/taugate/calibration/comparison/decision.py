@@ -66,16 +66,15 @@ class PromotionDecision:
         return self.holds and self.reason != "same content"
 
 
-def check_current(releases: Path, rule: PromotionRule, k: int) -> None:
+def check_current(releases: Path, k: int) -> None:
     """Check, before a calibration starts, that its release can be compared with the current one.
 
     Args:
         releases: Directory of releases.
-        rule: The condition for promotion.
         k: K of the new release.
 
     Raises:
-        InputError: If K differs, or the current release lacks a quantity of the rule.
+        InputError: If K differs, or the current release has no outcomes.
         ReleaseError: If the current release cannot be read.
     """
     current = current_id(releases) if releases.is_dir() else None
@@ -87,8 +86,6 @@ def check_current(releases: Path, rule: PromotionRule, k: int) -> None:
             f"--k {k}: the current release {current} has K = {compared.k}, and a rule compares only "
             f"releases of the same K; give --k {compared.k}, or --no-promote"
         )
-    for clause in rule.clauses:
-        compared.sample(clause.quantity)
 
 
 def decide_promotion(releases: Path, name: str, rule: PromotionRule, trusted: TrustedKeys | None) -> PromotionDecision:
@@ -114,8 +111,8 @@ def decide_promotion(releases: Path, name: str, rule: PromotionRule, trusted: Tr
             f"{name}: its policy is none, which keeps every result, so no rule can promote it; calibrate with more "
             "labelled queries"
         )
-    refusals = new.manifest.abstention
-    if refusals is not None and not refusals.certified:
+    refusal = new.manifest.refusal
+    if refusal is not None and refusal.limits is not None and not refusal.certified:
         raise NotPromoted(
             f"{name}: its refusals are not certified within the limits asked for, so no rule can promote it; "
             "calibrate with larger limits, or promote it without a rule",

@@ -17,7 +17,7 @@ from taugate.calibration.comparison.simultaneous import simultaneous_intervals
 from taugate.calibration.gate.baseline import RankingOutcomes
 from taugate.calibration.metrics.clusters import PerQuery, SamplingUnits
 from taugate.retrieval.policy.policy import Metric
-from taugate.retrieval.release.evidence import Interval
+from taugate.retrieval.release.evidence import Interval, IsotropyRecord
 from taugate.retrieval.release.measures import ForgettingRecord
 from taugate.retrieval.release.outcome_records import MetricsRecord
 
@@ -55,6 +55,8 @@ class MeasuredEncoder:
         certified: Whether a threshold was certified.
         lexical: Weight of the lexical part of the score; None without one.
         cost: What it costs.
+        isotropy: Of its document vectors.
+        papers_tau: τ(ψ) of the papers' rule, whether or not that is the policy; None if there is none.
         measures: The papers' measures; None if they were not requested.
         everyday: Results of the general set; None without measures of texts.
     """
@@ -67,6 +69,8 @@ class MeasuredEncoder:
     certified: bool
     lexical: float | None
     cost: EncoderCost
+    isotropy: IsotropyRecord
+    papers_tau: float | None = None
     measures: EncoderMeasures | None = None
     everyday: RankingOutcomes | None = None
 

@@ -46,7 +46,7 @@ def encode_with(encoder: ExportedEncoder, job: Job, documents: ExportedEncoder |
 
     def embed(texts: Sequence[str], role: Role) -> Float32:
         chosen = encoders[role]
-        cache = EmbeddingCache.for_encoder(chosen.sha256, chosen.config.dimension)
+        cache = EmbeddingCache.of(chosen)
         return encode(chosen, texts, len(texts), role, cache, job).vectors
 
     return embed

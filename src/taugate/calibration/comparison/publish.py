@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from taugate.calibration.abstention.words import abstention_remedy as refusals_remedy
+from taugate.calibration.abstention.words import limits_remedy
 from taugate.calibration.comparison.rule import PromotionRule
 from taugate.calibration.settings.rules import ThresholdRule
 from taugate.errors import EngineUnavailable, NotPromoted, TaugateError
@@ -60,7 +60,7 @@ class Promotion:
         if self.rule is not None:
             from taugate.calibration.comparison.decision import check_current
 
-            check_current(releases, self.rule, k)
+            check_current(releases, k)
 
 
 @dataclass(frozen=True)
@@ -172,8 +172,9 @@ def unfit(manifest: ReleaseManifest, rule: ThresholdRule) -> Published | None:
         manifest: ReleaseManifest of the new release.
         rule: The requested threshold rule.
     """
-    record = manifest.abstention
-    advice = None if record is None or record.certified else refusals_remedy(record, manifest.data)
+    refusal = manifest.refusal
+    uncertified = None if refusal is None or refusal.certified else refusal.limits
+    advice = None if uncertified is None else limits_remedy(uncertified, manifest.data)
     if manifest.policy.tau is None:
         from taugate.calibration.risk.cheapest import remedy  # needs the extra `calibration`
 
@@ -184,7 +185,7 @@ def unfit(manifest: ReleaseManifest, rule: ThresholdRule) -> Published | None:
             rule,
             policy.certificates,
             policy.shortage,
-            refuses=manifest.refusal is not None,
+            refuses=refusal is not None and refusal.is_default,
         )
         nothing = policy.guarantee.replace("Nothing is certified", "Nothing is certified, and nothing was promoted", 1)
         message = f"{nothing} {ways}"

@@ -1,11 +1,5 @@
-"""Promotion rules: how much worse than the current release a new one may be.
+"""Promotion rules: how much worse than the current release a new one may be."""
 
-A rule is built from limits (`--max-accuracy-drop`, `--max-kept-increase`) or read from a sentence such as
-"accuracy not lower and kept share not higher by more than 0.05".
-"""
-
-import math
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Self
@@ -43,42 +37,15 @@ def _answerable(value: Callable[[Outcomes, int], NDArray[np.generic]]) -> Quanti
     return lambda outcomes, k: QuantitySample(value(outcomes, k).astype(np.float64), outcomes.query, outcomes.cluster)
 
 
-def _unanswerable_empty(outcomes: Outcomes, k: int) -> QuantitySample:
-    """Return 1 for each unanswerable query without results, else 0.
-
-    No document answers these queries, so each is a cluster of its own.
-    """
-    empty = (outcomes.unanswerable_kept == 0).astype(np.float64)
-    return QuantitySample(empty, outcomes.unanswerable, np.arange(len(empty)))
-
-
-# Plain accuracy and NDCG are measured at τ, on the results that users get. The second argument is K.
+# Plain accuracy is measured at τ, on the results that users get. The second argument is K.
 QUANTITIES: dict[str, QuantityReader] = {
     "accuracy": _answerable(lambda outcomes, k: outcomes.hit_kept),
-    "NDCG": _answerable(lambda outcomes, k: outcomes.ndcg_kept),
     "kept share": _answerable(lambda outcomes, k: outcomes.kept / k),
-    "answerable empty": _answerable(lambda outcomes, k: outcomes.kept == 0),
-    "unanswerable empty": _unanswerable_empty,
     "accuracy@K": _answerable(lambda outcomes, k: outcomes.hit),
-    "NDCG@K": _answerable(lambda outcomes, k: outcomes.ndcg),
 }
-# The row names of `taugate release diff`.
-_ALIASES = {"accuracy@K at τ": "accuracy", "NDCG@K at τ": "NDCG", "results kept": "kept share"}
-_NAMES = {name.casefold(): name for name in QUANTITIES} | {alias.casefold(): name for alias, name in _ALIASES.items()}
-
-
-def quantity(name: str) -> str | None:
-    """Find a quantity by its name or alias, ignoring case; None if there is none."""
-    return _NAMES.get(name.casefold())
-
-
 # Margin of a clause that names none: one query in a hundred, the default loss of an intended cut.
 MARGIN = MAX_LOSS
 _MIN_MARGIN = 1e-6  # showing a smaller difference takes more than a million queries
-_NOT, _MORE = "not", "by more than"
-_CLAUSE = re.compile(rf"(?P<quantity>.*?)\s{_NOT}\s(?P<direction>\S+)(?:\s(?P<margin>.*))?", re.IGNORECASE)
-_EXAMPLES = '"accuracy not lower" or "kept share not higher"'
-_QUANTITY_NAMES = ", ".join(QUANTITIES)
 
 
 @dataclass(frozen=True)
@@ -144,59 +111,6 @@ class PromotionRule:
             raise ValueError("a promotion rule needs at least one limit")
         return cls(tuple(clauses))
 
-    @classmethod
-    def parse(cls, text: str, option: str) -> Self:
-        """Read a rule from a sentence.
-
-        Args:
-            text: Clauses joined by "and".
-            option: The option that the text comes from, named in the error message.
-
-        Raises:
-            InputError: If a clause cannot be read; the message quotes the word that is wrong.
-        """
-        try:
-            parts = re.split(r"\s*\band\b\s*", " ".join(text.split()), flags=re.IGNORECASE)
-            return cls(tuple(_clause(part) for part in parts))
-        except ValueError as error:
-            raise InputError(f'{option} "{_printable(text)}": {error}') from error
-
     def __str__(self) -> str:
         """Return the rule as it is recorded, with every margin."""
         return " and ".join(map(str, self.clauses))
-
-
-def _clause(text: str) -> Clause:
-    """Read one clause; a ValueError says what is wrong and what would be right."""
-    match = _CLAUSE.fullmatch(text)
-    if not text:
-        raise ValueError(f'a clause is missing; give one such as {_EXAMPLES}, with "and" between two')
-    if match is None:
-        raise ValueError(f'"{_printable(text)}" is not a clause; give one such as {_EXAMPLES}')
-    name, way, margin = quantity(match["quantity"]), match["direction"].casefold(), match["margin"]
-    if name is None:
-        raise ValueError(f'"{_printable(match["quantity"])}" is not a quantity; there are {_QUANTITY_NAMES}')
-    if way not in ("lower", "higher"):
-        raise ValueError(f'"{_printable(match["direction"])}" after "not"; give "not lower" or "not higher"')
-    return Clause(name, way, None if margin is None else _margin(margin))  # type: ignore[arg-type] # one of the two
-
-
-def _margin(text: str) -> float:
-    words, _, number = text.rpartition(" ")
-    if words.casefold() != _MORE:
-        raise ValueError(f'"{_printable(text)}" after the clause; give "{_MORE} {MARGIN:g}", or "and" before another')
-    try:
-        margin = float(number)
-    except ValueError:
-        margin = math.nan
-    if not _MIN_MARGIN <= margin < 1:
-        raise ValueError(
-            f'"{_printable(number)}" is not a margin; give {_MIN_MARGIN:g} or more and below 1, such as {MARGIN:g}'
-        )
-    return margin
-
-
-def _printable(text: str) -> str:
-    """Return the text as one line of printable characters, at most 100 of them, safe to show in a terminal."""
-    words = " ".join(text.split())
-    return "".join(letter if letter.isprintable() else "?" for letter in words)[:100]

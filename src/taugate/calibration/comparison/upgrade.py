@@ -60,7 +60,8 @@ class Upgrade:
         except InputError:  # another K
             verdicts = []
         equal_tau = None
-        if before.manifest.abstention is None and after.manifest.abstention is None:
+        refusals = (before.manifest.refusal, after.manifest.refusal)
+        if all(refusal is None or refusal.limits is None for refusal in refusals):
             equal_tau = threshold_that_keeps(kept_before, references[1], after.manifest.policy)
         return cls(before.manifest, after.manifest, verdicts, (kept_before, kept_after), equal_tau)
 

@@ -4,8 +4,7 @@ A vector depends on its text alone, so a run gives the same bytes with the cache
 """
 
 import platform
-import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -14,13 +13,11 @@ from typing import Self
 import numpy as np
 
 from taugate.retrieval.encoder.bert import processor_path
+from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.gpu import onnxruntime_version
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.storage.folders import cache_folder
-
-_TABLE = """
-CREATE TABLE IF NOT EXISTS embedding (key BLOB PRIMARY KEY, truncated INTEGER, vector BLOB) WITHOUT ROWID
-"""
+from taugate.storage.sqlite_cache import SqliteCache
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +33,8 @@ class CachedEmbedding:
     truncated: bool
 
 
-class EmbeddingCache:
+class EmbeddingCache(SqliteCache):
     """Embeddings of one encoder, keyed by the SHA-256 of the text with its prompt.
-
-    SQLite survives kill -9 and two calibrations at once. A failure of the cache never ends a calibration: the cache is
-    switched off, and `failure` says why.
 
     Args:
         path: The SQLite file.
@@ -48,25 +42,16 @@ class EmbeddingCache:
     """
 
     def __init__(self, path: Path, dimension: int) -> None:
+        super().__init__(path, "embedding", truncated="INTEGER", vector="BLOB")
         self._dimension = dimension
-        self.failure: str | None = None
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._database: sqlite3.Connection | None = sqlite3.connect(path, timeout=30)
-            self._database.execute(_TABLE)
-        except (OSError, sqlite3.Error) as error:
-            self._give_up(f"{path}: {error}")
 
     @classmethod
-    def for_encoder(cls, encoder_sha256: str, dimension: int) -> Self:
-        """Open the cache of an encoder on this machine: the runtime and the processor decide the last bits of a vector.
-
-        Args:
-            encoder_sha256: Digest of the encoder's files.
-            dimension: d, length of its vectors.
-        """
+    def of(cls, encoder: ExportedEncoder) -> Self:
+        """Open the cache of an encoder on this machine: runtime and processor decide the last bits of a vector."""
         machine = sha256(f"{onnxruntime_version()} {processor_path('float32')} {_processor()}".encode()).hexdigest()
-        return cls(cache_folder() / "embeddings" / f"{encoder_sha256[:32]}-{machine[:12]}.sqlite", dimension)
+        return cls(
+            cache_folder() / "embeddings" / f"{encoder.sha256[:32]}-{machine[:12]}.sqlite", encoder.config.dimension
+        )
 
     @staticmethod
     def key(text: str) -> bytes:
@@ -76,35 +61,17 @@ class EmbeddingCache:
     def get(self, keys: Sequence[bytes]) -> dict[bytes, CachedEmbedding]:
         """Look up `keys`; keys that are not in the cache are left out."""
         embeddings: dict[bytes, CachedEmbedding] = {}
-        try:
-            for key in keys:
-                if self._database is None:
-                    break
-                row = self._database.execute("SELECT truncated, vector FROM embedding WHERE key = ?", (key,)).fetchone()
-                if row is None or len(row[1]) != 4 * self._dimension:
-                    continue
-                vector = np.frombuffer(row[1], dtype=np.float32)
+        for key in keys:
+            truncated, stored = self.row(key) or (False, b"")
+            if isinstance(stored, bytes) and len(stored) == 4 * self._dimension:
+                vector = np.frombuffer(stored, dtype=np.float32)
                 if np.isfinite(vector).all():
-                    embeddings[key] = CachedEmbedding(vector, bool(row[0]))
-        except sqlite3.Error as error:
-            self._give_up(str(error))
+                    embeddings[key] = CachedEmbedding(vector, bool(truncated))
         return embeddings
 
     def put(self, embeddings: Mapping[bytes, CachedEmbedding]) -> None:
         """Add embeddings by key, in one transaction."""
-        rows: Iterable[tuple[bytes, bool, bytes]] = (
-            (key, embedding.truncated, embedding.vector.tobytes()) for key, embedding in embeddings.items()
-        )
-        try:
-            if self._database:
-                with self._database:
-                    self._database.executemany("INSERT OR IGNORE INTO embedding VALUES (?, ?, ?)", rows)
-        except sqlite3.Error as error:
-            self._give_up(str(error))
-
-    def _give_up(self, failure: str) -> None:
-        self._database = None
-        self.failure = failure
+        self.add((key, embedding.truncated, embedding.vector.tobytes()) for key, embedding in embeddings.items())
 
 
 def _processor() -> str:

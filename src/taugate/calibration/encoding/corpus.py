@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
-from typing import Any, Protocol, Self, TypeVar
+from typing import NotRequired, Protocol, Self, TypedDict, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -181,10 +181,14 @@ class EncodedTexts:
 
     def with_queries(self, change: Callable[[str, QueryVectors], QueryVectors]) -> Self:
         """Change the vectors of every kind of query but near misses; `change` takes a field's name and value."""
-        kinds = ("answerable", "unanswerable", "off_topic", "unjudged", "generated")
-        fields = {kind: vectors for kind in kinds if (vectors := getattr(self, kind)) is not None}
-        changed: dict[str, Any] = {kind: change(kind, vectors) for kind, vectors in fields.items()}
-        return replace(self, **changed)
+        return replace(
+            self,
+            answerable=change("answerable", self.answerable),
+            unanswerable=change("unanswerable", self.unanswerable),
+            off_topic=change("off_topic", self.off_topic),
+            unjudged=None if self.unjudged is None else change("unjudged", self.unjudged),
+            generated=None if self.generated is None else change("generated", self.generated),
+        )
 
 
 @dataclass(frozen=True)
@@ -226,7 +230,7 @@ def encode_dataset(
     if document_encoder is None:
         document_encoder = encoder
     else:
-        document_cache = EmbeddingCache.for_encoder(document_encoder.sha256, document_encoder.config.dimension)
+        document_cache = EmbeddingCache.of(document_encoder)
     names = ((document.id, document.encoded_text) for document in dataset.documents)
     with naming_refused(document_encoder.config, "document", names):
         documents = encode(document_encoder, texts, len(dataset.documents), "document", document_cache, job)
@@ -250,10 +254,11 @@ def own_dataset(dataset: Dataset, vectors: DatasetVectors, job: Job) -> EncodedD
     """Return the vectors that came with a data set, which are not encoded."""
     job.describe("encode", f"Read {'; '.join(vectors.notes)}")
     job.add("encode", 0.0)  # so that the description is shown
-    queries: dict[str, Any] = {kind: vectors.of_texts(texts) for kind, texts in query_texts(dataset).items()}
+    queries = {kind: vectors.of_texts(texts) for kind, texts in query_texts(dataset).items()}
+    queries["off_topic"] = vectors.queries[:0]
     lengths = np.array([len(document.encoded_text.encode()) for document in dataset.documents], dtype=np.int64)
-    off_topic = vectors.queries[:0]
-    return EncodedDataset(vectors.documents, **queries, off_topic=off_topic, lengths=lengths, truncated_documents=0)
+    of_kinds = cast("VectorsByKind", queries)
+    return EncodedDataset(documents=vectors.documents, lengths=lengths, truncated_documents=0, **of_kinds)
 
 
 def with_words(encoded: Encoded, dataset: Dataset, rule: WordRule = RULE) -> Encoded:
@@ -298,11 +303,21 @@ def encode_near_misses(
     """
     questions = near_misses(dataset, seed)
     texts = [question.text for question in questions]
-    cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
+    cache = EmbeddingCache.of(encoder)
     vectors = encode(encoder, texts, len(questions), "query", cache, job).vectors
     sources = np.array([question.source for question in questions], dtype=np.int64)
     searched = vectors if projection is None else projection.apply(vectors)
     return EncodedNearMisses(searched if rule is None else hybrid_vectors(searched, texts, rule), sources)
+
+
+class VectorsByKind(TypedDict):
+    """Vectors of the queries of a data set, (n, d) float32, by their field in EncodedTexts."""
+
+    answerable: Float32
+    unanswerable: Float32
+    off_topic: Float32
+    unjudged: NotRequired[Float32]
+    generated: NotRequired[Float32]
 
 
 @dataclass(frozen=True)
@@ -310,12 +325,12 @@ class EncodedQueries:
     """Vectors of the queries of a data set.
 
     Attributes:
-        vectors: (n, d) float32 for each kind, by its field in EncodedTexts.
+        vectors: The vectors.
         total: Number of queries without the off-topic ones.
         encoded: Number of these that were not in the cache.
     """
 
-    vectors: dict[str, Any]
+    vectors: VectorsByKind
     total: int
     encoded: int
 
@@ -330,4 +345,5 @@ def encode_queries(dataset: Dataset, encoder: ExportedEncoder, cache: EmbeddingC
     off_topic = encode(encoder, dataset.off_topic_texts, len(dataset.off_topic), "query", cache, job)
     ends = np.cumsum([len(of_kind) for of_kind in texts.values()])[:-1]
     vectors = dict(zip(texts, np.split(queries.vectors, ends), strict=True))
-    return EncodedQueries(vectors | {"off_topic": off_topic.vectors}, total, queries.encoded)
+    by_kind = cast("VectorsByKind", vectors | {"off_topic": off_topic.vectors})
+    return EncodedQueries(by_kind, total, queries.encoded)

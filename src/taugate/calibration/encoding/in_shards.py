@@ -47,7 +47,7 @@ def encode_in_shards(
             vectors = _encoded(encoders.documents, spool, folder, len(dataset.documents), job, existing)
     warn_of_longer(vectors, encoders.documents.config, job)
     # `encode_queries` adds its own time to the stage.
-    cache = EmbeddingCache.for_encoder(encoders.queries.sha256, encoders.queries.config.dimension)
+    cache = EmbeddingCache.of(encoders.queries)
     queries = encode_queries(dataset, encoders.queries, cache, job)
     count = len(dataset.documents)
     source = f"encoded {count if existing is None else count - len(existing)} of"

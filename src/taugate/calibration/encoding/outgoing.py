@@ -48,7 +48,7 @@ def announce(
     if encoder.config.endpoint is None:
         return
     with job.task("counting what the endpoint has not encoded yet"):
-        cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension) if cached else None
+        cache = EmbeddingCache.of(encoder) if cached else None
         outgoing = count_outgoing(encoder, documents, queries, cache)
     if outgoing.texts:
         job.confirm(outgoing.sentence(encoder))

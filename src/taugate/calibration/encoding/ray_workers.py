@@ -9,11 +9,12 @@ import secrets
 import signal
 import tempfile
 import warnings
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stdout
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from taugate import errors
 from taugate.calibration.encoding.shards import CorpusShard, ShardRecord
@@ -34,6 +35,16 @@ _RETRIES = 5  # of a shard whose worker died; after that the shard itself, or to
 _MAX_TEMPORARY = 24  # characters: Ray creates Unix sockets below, whose paths have at most 107
 
 
+class _Row(TypedDict):
+    """A shard with its number."""
+
+    number: int
+    key: str
+    start: int
+    size: int
+    rows: int
+
+
 class _Actor:
     """A worker in a Ray process. Errors are returned as values, since Ray would wrap exceptions and retry.
 
@@ -47,7 +58,7 @@ class _Actor:
             _set_home(home)
         self._worker = Worker(work)
 
-    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+    def __call__(self, row: _Row) -> Mapping[str, str | int | bool]:
         try:
             record, encoded = self._worker.encode(CorpusShard(row["key"], row["start"], row["size"], row["rows"]))
         except (TaugateError, OSError) as error:
@@ -127,14 +138,14 @@ def _cluster(workers: int, address: str | None) -> Iterator[Any]:
 
 
 def _start(ray: Any, workers: int, address: str | None, scratch: Path) -> None:  # noqa: ANN401 (a module)
-    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "critical"}
+    init = partial(ray.init, log_to_driver=False, logging_level="critical")
     try:
         with _no_stderr():  # Ray's C++ code writes to it
             if address is not None:
-                ray.init(address, **quiet)
+                init(address)
                 return
             with _own_home(scratch):
-                ray.init(
+                init(
                     "local",
                     num_cpus=workers,
                     num_gpus=0,
@@ -142,7 +153,6 @@ def _start(ray: Any, workers: int, address: str | None, scratch: Path) -> None: 
                     object_store_memory=_STORE_BYTES,
                     _temp_dir=str(scratch),
                     _system_config={"enable_metrics_collection": False},
-                    **quiet,
                 )
     except (ray.exceptions.RayError, OSError, RuntimeError, ValueError) as error:
         cluster = "a cluster on this machine" if address is None else f"--ray-address {address}"

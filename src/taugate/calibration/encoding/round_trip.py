@@ -51,4 +51,4 @@ def check_round_trips(
 
 
 def _cache_of(encoder: ExportedEncoder) -> EmbeddingCache:
-    return EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
+    return EmbeddingCache.of(encoder)

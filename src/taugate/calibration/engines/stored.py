@@ -19,7 +19,7 @@ from taugate.retrieval.engines.hybrid import collection_index
 from taugate.retrieval.engines.index import EngineIndex
 from taugate.retrieval.engines.record import EngineRecord
 from taugate.retrieval.engines.verify import shard_digest
-from taugate.retrieval.release.manifest import Manifest
+from taugate.retrieval.release.manifest import Manifest, ReleaseManifest
 from taugate.retrieval.release.reader import Release
 
 JOB_ACCESS = EngineAccess(seconds=120.0)  # long: a job reads a whole shard at a time, and no client is waiting
@@ -72,14 +72,14 @@ def stored_documents(index: EngineIndex, record: EngineRecord, job: Job) -> Iter
 
 
 def vectors_reusable_from_current(
-    current: Manifest | None, encoder: ExportedEncoder, kind: EngineKind, dataset: Dataset, job: Job
+    parent: ReleaseManifest | None, encoder: ExportedEncoder, kind: EngineKind, dataset: Dataset, job: Job
 ) -> ReusableVectors | None:
     """Find vectors to reuse in the current release, if its collection is in this engine and by the same encoder.
 
     With an engine there is no cache of embeddings; its collection serves as one.
 
     Args:
-        current: Manifest of the current release, None without one.
+        parent: Manifest of the current release, None without one.
         encoder: Document encoder of the new release.
         kind: Kind of engine.
         dataset: The data set.
@@ -91,6 +91,7 @@ def vectors_reusable_from_current(
     Raises:
         EngineUnavailable: If the engine does not respond.
     """
+    current = None if parent is None else parent.searchable
     if current is None or current.engine is None or current.engine.kind != kind:
         return None
     if (current.encoder.sha256, current.projection) != (encoder.sha256, None):

@@ -215,7 +215,7 @@ def trace(
         EncoderError: If the module cannot be traced.
         OSError: If the file cannot be written.
     """
-    axes: dict[str, Any] = {name: {0: "batch", 1: "tokens"} for name in inputs} | dict(output)
+    axes = {name: {0: "batch", 1: "tokens"} for name in inputs} | dict(output)
     separate = needs_separate_weights(sum(weights.numel() for weights in module.parameters()))
     try:
         with ExitStack() as stack:

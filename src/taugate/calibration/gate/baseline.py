@@ -7,13 +7,13 @@ every accepted candidate gives a new one.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from taugate.calibration.encoding.corpus import EncodedTexts
-from taugate.calibration.gate.accepted import AcceptedSearch, RecordedProjection, index_record
+from taugate.calibration.gate.accepted import AcceptedSearch, LexicalPart, RecordedProjection, index_record
 from taugate.calibration.metrics.clusters import PerQuery
 from taugate.calibration.metrics.documents import Parents, first_of_document, grades_of
 from taugate.calibration.metrics.own_documents import max_own_passages, own_passages_of, positions_excluding_own
@@ -23,7 +23,6 @@ from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.index.approximate import AnyIndex
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.hybrid import HybridIndex
-from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.top_k import Index, TopK
 from taugate.retrieval.vectors.queries import QueryVectors, map_dense
 from taugate.retrieval.vectors.similarity import Float32, require_in_memory
@@ -70,13 +69,6 @@ class RankingOutcomes:
             self.accuracy + after.accuracy - before.accuracy,
             self.ndcg + after.ndcg - before.ndcg,
         )
-
-
-class LexicalPart(NamedTuple):
-    """The lexical part of a score: the index of the documents' words, and the weight of the share."""
-
-    words: LexicalIndex
-    weight: float
 
 
 @dataclass(frozen=True)
@@ -174,7 +166,8 @@ class GateState:
             encoded: Vectors of this encoder.
             trial: The answerable queries, with the exact index.
         """
-        return cls(AcceptedSearch(encoder, encoded, trial.exact, index_record(trial.flat)), trial)
+        accepted = AcceptedSearch(encoder, encoded, trial.exact, index_record(trial.flat), trial.lexical)
+        return cls(accepted, trial)
 
     def with_encoded(self, encoded: EncodedTexts) -> Self:
         """Search for the same queries, encoded otherwise, in the same documents."""
@@ -187,7 +180,7 @@ class GateState:
     def with_lexical(self, lexical: LexicalPart) -> Self:
         """Add a lexical part to the score; the queries have their words already."""
         trial = replace(self.trial, lexical=lexical)
-        return replace(self, accepted=replace(self.accepted, index=trial.exact), trial=trial)
+        return replace(self, accepted=replace(self.accepted, index=trial.exact, lexical_part=lexical), trial=trial)
 
     def with_queries(self, encoder: ExportedEncoder, encoded: EncodedTexts) -> Self:
         """Encode queries with another encoder, with the same documents.

@@ -12,8 +12,8 @@ from taugate.calibration.encoding.corpus import EncodedTexts, with_words
 from taugate.calibration.engines.search import ProposedIndex, ShardedHybridIndex, ShardedIndex
 from taugate.calibration.engines.upload import UploadedCorpus
 from taugate.calibration.gate.accept import gate_settings
-from taugate.calibration.gate.accepted import AcceptedSearch
-from taugate.calibration.gate.baseline import DEPTH, LexicalPart, RankingOutcomes
+from taugate.calibration.gate.accepted import AcceptedSearch, LexicalPart
+from taugate.calibration.gate.baseline import DEPTH, RankingOutcomes
 from taugate.calibration.gate.gate import GateCandidate, gate_line, judge
 from taugate.calibration.gate.indexes import MISSED, share_found
 from taugate.calibration.gate.lexical import choose_lexical
@@ -76,6 +76,7 @@ def accept_engine(
         IndexRecord(
             kind="hnsw", metric="cosine", documents=record.rows, breadth=record.breadth, recall=share, depth=depth
         ),
+        lexical_part=lexical,
         gate=tuple(tried),
         engine=record,
     )

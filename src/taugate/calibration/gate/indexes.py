@@ -118,7 +118,7 @@ def build_index(kind: Kind, trial: SearchTrial, margin: float) -> AnyIndex:
         margin: Loss that the gate allows.
     """
     index = build(kind, trial.documents)
-    if isinstance(index, ApproximateIndex):
+    if index.breadth is not None:
         set_breadth(index, trial.flat, dense_of(trial.vectors), trial.depth, margin)
     return index
 
@@ -190,4 +190,4 @@ def search_gain(trial: SearchTrial, index: AnyIndex, projection: Projection | No
 
 
 def _name(index: AnyIndex) -> str:
-    return f"{index.kind}, breadth {index.breadth}" if isinstance(index, ApproximateIndex) else index.kind
+    return index.kind if index.breadth is None else f"{index.kind}, breadth {index.breadth}"

@@ -7,6 +7,7 @@ Lehmacher, 1995).
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import cast
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.release.golden import TOLERANCE
 from taugate.retrieval.release.search_records import GateRecord, SkippedCandidate
 from taugate.retrieval.vectors.queries import map_dense
+from taugate.retrieval.vectors.similarity import Float32
 
 _SEQUENCE: tuple[CheaperPrecision, ...] = ("bfloat16", "int8")
 _TIMED, _LONE = 256, 32  # queries timed in a batch, and one by one: a few seconds on two cores
@@ -91,8 +93,8 @@ def _judged(
     inputs: CalibrationInputs, baseline: SearchTrial, state: GateState, encoder: ExportedEncoder, gate: GateSettings
 ) -> tuple[GateRecord, GateState]:
     """Encode the queries by `encoder`, and judge their results; other parameters as for `try_precisions`."""
-    cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
-    queries = encode_queries(inputs.dataset, encoder, cache, inputs.job).vectors
+    cache = EmbeddingCache.of(encoder)
+    queries = cast("dict[str, Float32]", encode_queries(inputs.dataset, encoder, cache, inputs.job).vectors)
     encoded = state.accepted.encoded.with_queries(lambda kind, vectors: map_dense(vectors, lambda _: queries[kind]))
     with inputs.job.stage("gate"):
         moved = state.with_queries(encoder, encoded)

@@ -1,25 +1,30 @@
-"""One calibration, from a data set to a release; `calibrate` shows the stages in order."""
+"""One calibration, from a data set to a release; `run_stages` shows the stages in order."""
 
 import os
 import tempfile
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Self
 
-from taugate.calibration.encoding.changes import ReusableVectors
-from taugate.calibration.encoding.corpus import query_texts
+from taugate.calibration.encoding.cache import EmbeddingCache
+from taugate.calibration.encoding.corpus import encode_dataset, query_texts
 from taugate.calibration.encoding.encoder_fit import trained_similarity
 from taugate.calibration.encoding.outgoing import announce
 from taugate.calibration.encoding.prompts import input_warnings, prompts_in_words
 from taugate.calibration.encoding.rerankers import RequestedReranker
 from taugate.calibration.encoding.source import Encoders, RequestedEncoder
 from taugate.calibration.engines.stored import vectors_reusable_from_current
+from taugate.calibration.engines.upload import connect_engine
+from taugate.calibration.gate.accept import accept_candidates
 from taugate.calibration.job.candidates import most_candidates
 from taugate.calibration.job.reading import check_sizes, read_labelled, sampling_units, without_encoder
+from taugate.calibration.job.release_stages import Calibration
 from taugate.calibration.job.reranking import try_second_stage
-from taugate.calibration.job.stages import CalibrationStages
+from taugate.calibration.job.stages import Accepted, Read, accept_search, check_fit, encode_data
+from taugate.calibration.metrics.inputs import CalibrationInputs
+from taugate.calibration.metrics.measure import DrawnQueries
 from taugate.calibration.progress import Job
 from taugate.calibration.provisional.state import AvailableEvidence
 from taugate.calibration.provisional.words import PROVISIONAL
@@ -27,17 +32,60 @@ from taugate.calibration.settings.settings import CalibrationSettings, GateSetti
 from taugate.calibration.study.inherited import Inherited
 from taugate.errors import EncoderError, InputError, ReleaseError
 from taugate.ingestion.dataset.beir import Dataset
+from taugate.ingestion.dataset.vectors import DatasetVectors
 from taugate.ingestion.queries.near_misses import near_misses
 from taugate.registry.catalog import current_id
 from taugate.registry.lock import calibration_lock
 from taugate.retrieval.encoder.encoder import ExportedEncoder
-from taugate.retrieval.engines.engine import EngineKind
+from taugate.retrieval.engines.engine import Engine
 from taugate.retrieval.release.adaptation import AdaptationRecord, read_adaptation
 from taugate.retrieval.release.layout import ENCODER_FOLDERS, FLOAT32_FOLDER, MANIFEST
 from taugate.retrieval.release.manifest import Manifest, ReleaseManifest
 from taugate.retrieval.release.verify import verify, verify_searchable
 from taugate.retrieval.vectors.inner_product import max_norm_above
 from taugate.retrieval.vectors.unit import were_normalized
+
+
+@dataclass(frozen=True)
+class CalibrationRequest:
+    """A data set to calibrate, with an encoder and settings that the user requested.
+
+    Attributes:
+        data: A folder or a URL.
+        releases: The directory of releases.
+        encoder: The encoder.
+        settings: All other settings.
+        engine: Engine for the documents, None to keep them in the release.
+        reranker: The second stage to try; None for one stage.
+    """
+
+    data: str
+    releases: Path
+    encoder: RequestedEncoder
+    settings: CalibrationSettings
+    engine: Engine | None
+    reranker: RequestedReranker | None
+
+    @classmethod
+    def check(
+        cls, data: str, releases: Path, encoder: RequestedEncoder, settings: CalibrationSettings, job: Job
+    ) -> Self:
+        """Check, before any work, that a release can be written, and find the engine and the reranker.
+
+        Raises:
+            InputError: If the directory, the encoder or the reranker cannot be used.
+            EngineUnavailable: If the engine does not respond.
+        """
+        check_releases(releases, job)
+        encoder.check_name(releases)
+        engine, choice = connect_engine(settings.engine), settings.candidates.rerank
+        name = None if encoder.is_own else encoder.name
+        reranker = None if choice == "off" else RequestedReranker.find(choice, name, releases)
+        if reranker is not None and encoder.is_own:
+            job.report("the second stage reads texts: requests need the text of the query beside its vector")
+        if reranker is None and choice != "off":
+            job.report("no second stage: neither the encoder's folder nor the current release has a reranker")
+        return cls(data, releases, encoder, settings, engine, reranker)
 
 
 def calibrate(
@@ -58,171 +106,140 @@ def calibrate(
         InputError: If the data set or the settings cannot be used.
         EncoderError: If the encoder cannot be loaded or exported.
         EngineUnavailable: If the engine does not respond.
-        ReleaseError: If the gate does not accept the engine, or a release cannot be read.
+        ReleaseError: If the engine is not accepted, or a release cannot be read.
     """
-    with tempfile.TemporaryDirectory(prefix="taugate-") as spool:
-        calibration = Calibration(data, releases, requested, settings, Path(spool), job)
-        with calibration_lock(releases):
-            return calibration.read().encode().gate().rerank().study().decide().write()
+    request = CalibrationRequest.check(data, releases, requested, settings, job)
+    with tempfile.TemporaryDirectory(prefix="taugate-") as spool, calibration_lock(releases):
+        calibration = run_stages(request, Path(spool), job)
+        return calibration.write(releases, calibration.manifest())
 
 
-class Calibration(CalibrationStages):
-    """A calibration of a data set with an encoder and settings that the user requested.
+def run_stages(request: CalibrationRequest, spool: Path, job: Job) -> Calibration:
+    """Run all stages of a calibration but the last, which writes the release; `spool` is an empty folder."""
+    read = read_data(request, spool, job)
+    dataset, encoders = read.inputs.dataset, read.encoders
+    cache = EmbeddingCache.of(encoders.queries)
+    encoded = encode_data(
+        read,
+        lambda: encode_dataset(dataset, encoders.queries, cache, job, encoders.separate_document_encoder),
+        lambda engine: vectors_reusable_from_current(read.parent, encoders.documents, engine.kind, dataset, job),
+    )
+    accepted = accept_search(read, encoded, lambda: accept_candidates(read.inputs, encoders.queries, encoded.texts))
+    calibration = Calibration.of(read, encoded, accept_second_stage(request, read, accepted))
+    studied = calibration.studied
+    for warning in [] if studied.texts is None else studied.texts.query_set.warnings:
+        job.report(f"warning: {warning}")
+    if studied.refusal is not None and (left_out := studied.refusal.record.left_out):
+        job.report(f"off-topic questions left out because the documents seem to answer them: {left_out:,}")
+    return calibration
 
-    The constructor checks, before any work, that a release can be written; it raises InputError and EngineUnavailable.
 
-    Args:
-        data: A folder or a URL.
-        releases: The directory of releases.
-        requested: The encoder.
-        settings: All other settings.
-        spool: Empty folder for the texts of the documents.
-        job: Reports progress and warnings, and times the stages.
+def read_data(request: CalibrationRequest, spool: Path, job: Job) -> Read:
+    """Read the data set into the empty folder `spool`, and load the encoder.
+
+    Raises:
+        InputError: If the data set or the settings cannot be used.
+        EncoderError: If the encoder cannot be loaded or exported.
+        ReleaseError: If the current release is needed and cannot be read.
     """
+    requested, releases, settings = request.encoder, request.releases, request.settings
+    parent = current_manifest(releases)
+    with job.stage("read"):
+        dataset = read_labelled(request.data, settings, spool, job, own_vectors=requested.is_own)
+    queries = len(dataset.answerable) + len(dataset.unanswerable)
+    job.describe("read", f"Read {len(dataset.documents):,} documents and {queries:,} queries")
+    for note in dataset.notes:
+        job.report(note)
+    if dataset.orphaned:
+        job.report(f"warning: queries left out because all their relevant documents are left out: {dataset.orphaned:,}")
+    check_sizes(dataset, settings)
+    units = sampling_units(dataset, settings, job)
+    adaptation = _adaptation(Path(requested.name))
+    evidence = AvailableEvidence.count(dataset, settings.k, adaptation)
+    if evidence.because:  # reported before the work, which may take long
+        job.report(f"{PROVISIONAL} {evidence.because}")
+    if dataset.vectors is None:
+        encoders = _load_encoders(requested, job)
+    else:
+        settings = without_encoder(settings, requested.input_options, job)
+        vectors, encoders = _own_vectors(dataset.vectors, requested, job)
+        dataset = replace(dataset, vectors=vectors)
+    requested.check(releases, encoders.queries)
+    if adaptation is not None:
+        _warn_of_adaptation(adaptation, requested.name, dataset.split, job)
+    settings = _on_the_scale_of_tau(parent, settings)
+    inherited = _inherited(releases, encoders.queries, settings)
+    if inherited is not None:
+        settings = replace(settings, rule=settings.rule.kept_from(inherited.chosen_by))
+    by_dot = encoders.queries.config.similarity == "dot"
+    trained = None if requested.is_own or by_dot else trained_similarity(requested.name)
+    fit = check_fit(dataset, encoders, trained, job)
+    inputs = CalibrationInputs(dataset, DrawnQueries.draw(units, len(dataset.documents), settings), settings, job)
+    documents = () if settings.embeddings else (document.encoded_text for document in dataset.documents)
+    announce(encoders.queries, documents, _queries(dataset, settings), job)
+    candidates = 0 if request.reranker is None else most_candidates(settings)
+    return Read(inputs, encoders, fit, spool, request.engine, candidates, parent, inherited, adaptation)
 
-    def __init__(
-        self,
-        data: str,
-        releases: Path,
-        requested: RequestedEncoder,
-        settings: CalibrationSettings,
-        spool: Path,
-        job: Job,
-    ) -> None:
-        check_releases(releases, job)
-        requested.check_name(releases)
-        super().__init__(releases, settings, spool, job)
-        self.data, self.requested = data, requested
-        choice, encoder = settings.candidates.rerank, None if requested.is_own else requested.name
-        self.reranker = None if choice == "off" else RequestedReranker.find(choice, encoder, releases)
-        if self.reranker is not None and requested.is_own:
-            job.report("the second stage reads texts: requests need the text of the query beside its vector")
-        if self.reranker is not None:
-            self.candidates = most_candidates(settings)
-        elif choice != "off":
-            job.report("no second stage: neither the encoder's folder nor the current release has a reranker")
 
-    def read(self) -> Self:
-        """Read the data set and load the encoder.
+def _load_encoders(requested: RequestedEncoder, job: Job) -> Encoders:
+    """Load the encoder, and say what it reads."""
+    with job.stage("export"):
+        encoders = Encoders.load(requested.name, requested.input_options, requested.endpoint_options)
+        config = _require_float32(encoders, requested.name).queries.config
+    job.report(prompts_in_words(config))
+    _report_similarity(encoders, requested, job)
+    for warning in input_warnings(config):
+        job.report(f"warning: {warning}")
+    return encoders
 
-        Raises:
-            InputError: If the data set or the settings cannot be used.
-            EncoderError: If the encoder cannot be loaded or exported.
-            ReleaseError: If the current release is needed and cannot be read.
-        """
-        job, requested, releases = self.job, self.requested, self.releases
-        self.parent = current_manifest(releases)
-        with job.stage("read"):
-            dataset = read_labelled(self.data, self.settings, self.spool, job, own_vectors=requested.is_own)
-        queries = len(dataset.answerable) + len(dataset.unanswerable)
-        job.describe("read", f"Read {len(dataset.documents):,} documents and {queries:,} queries")
-        for note in dataset.notes:
-            job.report(note)
-        if dataset.orphaned:
-            job.report(
-                f"warning: queries left out because all their relevant documents are left out: {dataset.orphaned:,}"
-            )
-        check_sizes(dataset, self.settings)
-        units = sampling_units(dataset, self.settings, job)
-        self.adaptation = _adaptation(Path(requested.name))
-        evidence = AvailableEvidence.count(dataset, self.settings.k, self.adaptation)
-        if evidence.because:  # reported before the work, which may take long
-            job.report(f"{PROVISIONAL} {evidence.because}")
-        dataset = self._load_encoders(dataset)
-        requested.check(releases, self.encoders.queries)
-        if self.adaptation is not None:
-            _warn_of_adaptation(self.adaptation, requested.name, dataset.split, job)
-        settings = _on_the_scale_of_tau(self.parent, self.settings)
-        self.inherited = _inherited(releases, self.encoders.queries, settings)
-        if self.inherited is not None:
-            settings = replace(settings, rule=settings.rule.kept_from(self.inherited.chosen_by))
-        self.settings = settings
-        by_dot = self.encoders.queries.config.similarity == "dot"
-        self._begin(dataset, units, None if requested.is_own or by_dot else trained_similarity(requested.name))
-        documents = () if settings.embeddings else (document.encoded_text for document in dataset.documents)
-        announce(self.encoders.queries, documents, _queries(dataset, settings), job)
-        return self
 
-    def _load_encoders(self, dataset: Dataset) -> Dataset:
-        """Load the encoder, and say what it reads; with own vectors, say what an encoder would be needed for.
+def _own_vectors(vectors: DatasetVectors, requested: RequestedEncoder, job: Job) -> tuple[DatasetVectors, Encoders]:
+    """Return the vectors of a data set as they are compared, and what stands for their encoders."""
+    max_norm, longest = None, float(vectors.lengths.max())
+    if requested.input_options.similarity == "dot" and not were_normalized(vectors.lengths / longest):
+        max_norm = max_norm_above(longest)
+        vectors = vectors.for_inner_product(max_norm)
+    encoders = Encoders.of_vectors(vectors.documents.shape[1], max_norm)
+    _report_similarity(encoders, requested, job)
+    return vectors, encoders
 
-        Returns:
-            The data set, with own vectors as they are compared.
-        """
-        job, requested = self.job, self.requested
-        if dataset.vectors is not None:
-            self.settings = without_encoder(self.settings, requested.input_options, job)
-            vectors, max_norm, longest = dataset.vectors, None, float(dataset.vectors.lengths.max())
-            if requested.input_options.similarity == "dot" and not were_normalized(vectors.lengths / longest):
-                max_norm = max_norm_above(longest)
-                vectors = vectors.for_inner_product(max_norm)
-            self.encoders = Encoders.of_vectors(vectors.documents.shape[1], max_norm)
-            self._report_similarity()
-            return replace(dataset, vectors=vectors)
-        with job.stage("export"):
-            encoders = Encoders.load(requested.name, requested.input_options, requested.endpoint_options)
-            self.encoders = _require_float32(encoders, requested.name)
-        config = self.encoders.queries.config
-        job.report(prompts_in_words(config))
-        self._report_similarity()
-        for warning in input_warnings(config):
-            job.report(f"warning: {warning}")
-        return dataset
 
-    def _report_similarity(self) -> None:
-        """Say how texts are compared, if that is not by the cosine of the model's vectors."""
-        max_norm = self.encoders.queries.config.max_norm
-        if max_norm is not None:
-            self.job.report(
-                "queries and documents are compared by the dot product: a score is that of the query with length 1 and "
-                f"the document, divided by {max_norm:g}"
-            )
-        elif self.requested.input_options.similarity == "dot":
-            self.job.report(
-                "warning: --similarity dot: all vectors have the same length, so the dot product ranks like the "
-                "cosine, which is used"
-            )
+def _report_similarity(encoders: Encoders, requested: RequestedEncoder, job: Job) -> None:
+    """Say how texts are compared, if that is not by the cosine of the model's vectors."""
+    max_norm = encoders.queries.config.max_norm
+    if max_norm is not None:
+        job.report(
+            "queries and documents are compared by the dot product: a score is that of the query with length 1 and "
+            f"the document, divided by {max_norm:g}"
+        )
+    elif requested.input_options.similarity == "dot":
+        job.report(
+            "warning: --similarity dot: all vectors have the same length, so the dot product ranks like the "
+            "cosine, which is used"
+        )
 
-    def rerank(self) -> Self:
-        """Add a second stage to the search if one is requested, and the gate accepts it or it is named.
 
-        Raises:
-            InputError: If the requested rule cannot be applied to its scores.
-            RerankerUnavailable: If the reranker gives no scores.
-        """
-        if self.reranker is None:
-            if not self.accepted.gate and self.settings.candidates.gate != GateSettings():
-                self.job.report("warning: --margin and --gate-confidence change nothing: no other search is tried")
-            return self
-        tried, self.second = try_second_stage(self.inputs, self.first_search, self.reranker, self.spool)
-        self.accepted = replace(self.accepted, gate=(*self.accepted.gate, *tried))
-        if self.second is not None:
-            self.searching = self.second.searching
-        return self
+def accept_second_stage(request: CalibrationRequest, read: Read, accepted: Accepted) -> Accepted:
+    """Add a second stage to the search if one is requested, and it is accepted or named.
 
-    def study(self) -> Self:
-        """See CalibrationStages.study; also reports warnings about the queries."""
-        super().study()
-        for warning in [] if self.studied.texts is None else self.studied.texts.query_set.warnings:
-            self.job.report(f"warning: {warning}")
-        refusal = self.studied.refusal_record
-        if refusal is not None and refusal.left_out:
-            self.job.report(
-                f"off-topic questions left out because the documents seem to answer them: {refusal.left_out:,}"
-            )
-        return self
-
-    def _reusable_vectors(self, kind: EngineKind) -> ReusableVectors | None:
-        dataset, documents = self.inputs.dataset, self.encoders.documents
-        parent = self.parent if isinstance(self.parent, Manifest) else None
-        return vectors_reusable_from_current(parent, documents, kind, dataset, self.job)
+    Raises:
+        InputError: If the requested rule cannot be applied to its scores.
+        RerankerUnavailable: If the reranker gives no scores.
+    """
+    search = accepted.search
+    if request.reranker is None:
+        if not search.gate and read.inputs.settings.candidates.gate != GateSettings():
+            read.job.report("warning: --margin and --gate-confidence change nothing: no other search is tried")
+        return accepted
+    tried, second = try_second_stage(read.inputs, accepted.first, request.reranker, read.spool)
+    return replace(accepted, search=replace(search, gate=(*search.gate, *tried)), second=second)
 
 
 def _queries(dataset: Dataset, settings: CalibrationSettings) -> Iterator[str]:
     """Yield the texts of all queries that a calibration encodes."""
     yield from chain.from_iterable(query_texts(dataset).values())
     yield from dataset.off_topic_texts
-    if settings.refusal:
+    if settings.refuses:
         yield from (question.text for question in near_misses(dataset, settings.seed))
 
 
@@ -278,9 +295,9 @@ def _on_the_scale_of_tau(current: ReleaseManifest | None, settings: CalibrationS
     """
     if settings.rule.tau is None or settings.candidates.lexical != "auto":
         return settings
-    lexical = current.lexical if isinstance(current, Manifest) else None
-    weight = None if lexical is None else lexical.weight
-    candidates = replace(settings.candidates, lexical="off" if weight is None else weight)
+    searchable = None if current is None else current.searchable
+    lexical = None if searchable is None else searchable.lexical
+    candidates = replace(settings.candidates, lexical="off" if lexical is None else lexical.weight)
     return replace(settings, candidates=candidates)
 
 

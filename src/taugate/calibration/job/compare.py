@@ -10,10 +10,12 @@ from taugate.calibration.comparison.encoders import EncoderComparison, EncoderCo
 from taugate.calibration.comparison.measures import EncoderMeasures, ParaphrasedQueries, encode_with, measure_encoder
 from taugate.calibration.encoding.source import RequestedEncoder
 from taugate.calibration.gate.baseline import RankingOutcomes, SearchTrial
-from taugate.calibration.job.calibration import Calibration
+from taugate.calibration.job.calibration import CalibrationRequest, run_stages
+from taugate.calibration.job.release_stages import Calibration
 from taugate.calibration.progress import Job
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.retrieval.encoder.encoder import FILES, ExportedEncoder, Role
+from taugate.retrieval.release.methods import METHODS
 from taugate.retrieval.vectors.queries import dense_of
 from taugate.retrieval.vectors.similarity import require_in_memory
 
@@ -51,47 +53,50 @@ def compare_encoders(
         with tempfile.TemporaryDirectory(prefix="taugate-") as folder:
             spool = Path(folder) / "spool"
             spool.mkdir()
-            calibration = Calibration(data, Path(folder) / "releases", requested, settings, spool, job)
-            calibration.read().encode().gate().study().decide()
+            request = CalibrationRequest.check(data, Path(folder) / "releases", requested, settings, job)
+            calibration = run_stages(request, spool, job)
             measured.append(_measured(name, calibration, _measures(calibration) if measures else (None, None)))
-            units = calibration.inputs.units
+            units = calibration.read.inputs.units
     if units is None:
         raise AssertionError("there is no encoder to compare")
     return EncoderComparison.of(measured, units, settings.rule.metric, margin, settings.seed)
 
 
 def _measures(calibration: Calibration) -> tuple[EncoderMeasures, RankingOutcomes | None]:
-    dataset, encoded, seed = calibration.inputs.dataset, calibration.encoded, calibration.settings.seed
+    inputs, encoders, encoded = calibration.read.inputs, calibration.read.encoders, calibration.encoded.texts
+    dataset, job, settings = inputs.dataset, inputs.job, inputs.settings
     vectors, documents = dense_of(encoded.answerable), require_in_memory(encoded.documents)
-    trial = SearchTrial.build(dataset.answerable, vectors, documents, calibration.settings.k, dataset.parents)
-    encoders = calibration.encoders
-    encode = None if dataset.vectors is not None else encode_with(encoders.queries, calibration.job, encoders.documents)
-    with calibration.job.task("taking the papers' measures"):
-        return measure_encoder(trial, ParaphrasedQueries.write(dataset.answerable, seed), encode, seed)
+    trial = SearchTrial.build(dataset.answerable, vectors, documents, settings.k, dataset.parents)
+    encode = None if dataset.vectors is not None else encode_with(encoders.queries, job, encoders.documents)
+    with job.task("taking the papers' measures"):
+        paraphrased = ParaphrasedQueries.write(dataset.answerable, settings.seed)
+        return measure_encoder(trial, paraphrased, encode, settings.seed)
 
 
 def _measured(
     name: str, calibration: Calibration, measures: tuple[EncoderMeasures | None, RankingOutcomes | None]
 ) -> MeasuredEncoder:
-    judged, dataset = calibration.studied.scored.judged, calibration.inputs.dataset
-    documents = calibration.encoded.documents
+    inputs, decided, lexical = calibration.read.inputs, calibration.decided, calibration.accepted.search.lexical_part
+    judged, dataset = calibration.studied.scored.judged, inputs.dataset
     queries = [query.text for query in dataset.answerable[:_LONE]]
     texts = [dataset.documents[row].encoded_text for row in range(min(_BATCH, len(dataset.documents)))]
-    vectors = len(dataset.documents) * documents.shape[1] * 4
-    encoder, reads_texts = calibration.encoders.queries, dataset.vectors is None
-    with calibration.job.task("timing the encoder"):
+    vectors = len(dataset.documents) * calibration.encoded.texts.documents.shape[1] * 4
+    encoder, reads_texts = calibration.read.encoders.queries, dataset.vectors is None
+    with inputs.job.task("timing the encoder"):
         cost = _cost(encoder, queries, texts, vectors) if reads_texts else EncoderCost(None, None, 0, vectors)
-    manifest = calibration.draft
-    metrics, lexical = manifest.metrics, manifest.lexical
+    manifest, policy = calibration.manifest(), decided.policy
+    thresholds = {each.method: each.tau for each in decided.alternatives} | {policy.method: policy.tau}
     return MeasuredEncoder(
         name=name,
-        k=calibration.settings.k,
+        k=inputs.settings.k,
         accuracy=judged.accuracy(),
         ndcg=judged.ndcg(),
-        metrics=metrics.get("heldout", metrics["calibration"]),
-        certified=manifest.policy.tau is not None,
+        metrics=decided.metrics.get("heldout", decided.metrics["calibration"]),
+        certified=decided.policy.tau is not None,
         lexical=None if lexical is None else lexical.weight,
         cost=cost,
+        isotropy=manifest.isotropy,
+        papers_tau=next((tau for method, tau in thresholds.items() if METHODS[method].of_papers), None),
         measures=measures[0],
         everyday=measures[1],
     )

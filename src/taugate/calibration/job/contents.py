@@ -1,6 +1,5 @@
 """The files of a release beside its manifest."""
 
-import shutil
 from itertools import chain
 from pathlib import Path
 
@@ -13,17 +12,19 @@ from taugate.calibration.relevance.probes import LabelledSearch
 from taugate.calibration.study.outcomes import Calibrated, drift_reference, golden_rows, query_outcomes
 from taugate.calibration.study.questions import calibration_questions
 from taugate.ingestion.dataset.beir import Dataset
-from taugate.registry.writer import CorpusContents, copy_encoder
 from taugate.retrieval.documents.metadata import Metadata
-from taugate.retrieval.documents.store import OFFSETS, TEXTS, DocumentStore
-from taugate.retrieval.index.hybrid import HybridIndex
+from taugate.retrieval.documents.store import DocumentStore
+from taugate.retrieval.index.hybrid import vector_index
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.release import questions
+from taugate.retrieval.release.corpus import CorpusFolder
+from taugate.retrieval.release.decisions import ModelsFolder
+from taugate.retrieval.release.encoders import EncoderFolder
+from taugate.retrieval.release.folders import MeasuredFolder
 from taugate.retrieval.release.golden import GoldenQuery
 from taugate.retrieval.release.layout import (
     ENCODER_FOLDER,
     FLOAT32_FOLDER,
-    LEXICAL,
     OUTCOMES,
     PROJECTION,
     QUERY_FOLDER,
@@ -54,34 +55,27 @@ def write_files(
         OSError: If a file cannot be written.
     """
     if search.dataset.vectors is None:
-        _write_encoders(accepted, release)
-    stored_here = accepted.engine is None
-    if stored_here:
-        for name in (TEXTS, OFFSETS):
-            shutil.copyfile(spool / name, release / name)
-    elif isinstance(accepted.index, HybridIndex):
-        accepted.index.lexical.save(release / LEXICAL)
+        EncoderFolder(release / ENCODER_FOLDER).write((accepted.documents or accepted.encoder).folder)
+        if accepted.documents is not None:
+            EncoderFolder(release / QUERY_FOLDER).write(accepted.encoder.folder)
+        if accepted.float32 is not None:
+            EncoderFolder(release / FLOAT32_FOLDER).write(accepted.float32.folder)
+    corpus = CorpusFolder(release)
+    if accepted.engine is None:
+        documents = DocumentStore(spool)
+        corpus.write(vector_index(accepted.index), documents, Metadata.of(documents))
+    if accepted.lexical_part is not None:
+        corpus.write_words(accepted.lexical_part.words)
+    ModelsFolder(release).write(
+        None if calibrated.estimated is None else calibrated.estimated.relevance,
+        None if calibrated.answer_rule is None else calibrated.answer_rule.score,
+    )
     drift_reference(calibrated, calibrated.policy).save(release / REFERENCE)
     query_outcomes(calibrated, calibrated.policy).save(release / OUTCOMES)
     questions.write_calibration_questions(release / QUESTIONS, calibration_questions(calibrated))
     if accepted.projection is not None:
         accepted.projection.projection.save(release / PROJECTION)
-    CorpusContents(
-        index=accepted.index if stored_here else None,
-        metadata=Metadata.of(DocumentStore(spool)) if stored_here else Metadata(),
-        relevance=None if calibrated.estimated is None else calibrated.estimated.relevance,
-        answer_score=None if calibrated.answer_rule is None else calibrated.answer_rule.score,
-        golden=_golden_queries(search, calibrated.parts["calibration"].members),
-        report=report,
-    ).write(release)
-
-
-def _write_encoders(accepted: AcceptedSearch, release: Path) -> None:
-    copy_encoder((accepted.documents or accepted.encoder).folder, release / ENCODER_FOLDER)
-    if accepted.documents is not None:
-        copy_encoder(accepted.encoder.folder, release / QUERY_FOLDER)
-    if accepted.float32 is not None:
-        copy_encoder(accepted.float32.folder, release / FLOAT32_FOLDER)
+    MeasuredFolder(release).write(_golden_queries(search, calibrated.parts["calibration"].members), report)
 
 
 def _golden_queries(search: LabelledSearch, members: NDArray[np.int64]) -> list[GoldenQuery]:

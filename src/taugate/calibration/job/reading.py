@@ -105,7 +105,7 @@ def without_encoder(settings: CalibrationSettings, input_options: InputOptions, 
     }.items():
         if needs_one:
             raise InputError(f"{option}: needs an encoder, but the data set comes with vectors; leave it out")
-    if settings.refusal:
+    if settings.refuses:
         job.report(
             "warning: no query is refused as a whole, because the questions that choose when to refuse need an "
             "encoder; label unanswerable queries and give --max-answered to refuse by those"
@@ -113,7 +113,7 @@ def without_encoder(settings: CalibrationSettings, input_options: InputOptions, 
     candidates = settings.candidates
     if candidates.precision == "auto":
         candidates = replace(candidates, precision="float32")
-    return replace(settings, refusal=False, candidates=candidates)
+    return replace(settings, refuse="off", candidates=candidates)
 
 
 def sampling_units(dataset: LabelledQueries, settings: CalibrationSettings, job: Job) -> SamplingUnits:

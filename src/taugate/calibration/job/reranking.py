@@ -16,13 +16,14 @@ from taugate.calibration.study.decide import decide
 from taugate.calibration.study.inherited import Inherited
 from taugate.calibration.study.reranked import RerankedSearch, score_pairs
 from taugate.calibration.study.study import Study, study
-from taugate.registry.writer import SecondStageContents
 from taugate.retrieval.policy.scales import SCALES
+from taugate.retrieval.release.decisions import ModelsFolder, RerankerFolder
 from taugate.retrieval.release.golden import TOLERANCE
+from taugate.retrieval.release.layout import FIRST_STAGE_FOLDER, RERANKER_FOLDER
 from taugate.retrieval.release.reranker_adaptation import RerankerAdaptation
 from taugate.retrieval.release.search_records import GateRecord
 from taugate.retrieval.release.second_stage import FirstStageRecord, SecondStageRecord, TokenVectorsRecord
-from taugate.retrieval.rerank.late_interaction import LateInteraction
+from taugate.retrieval.rerank.late_interaction import token_vectors_of
 from taugate.retrieval.rerank.reranker import KnownPair, Reranker
 from taugate.storage.files import sha256_json
 
@@ -58,9 +59,9 @@ class AcceptedSecondStage:
         """
         relevance = None if self.first.estimated is None else self.first.estimated.relevance
         score = None if self.first.answer_rule is None else self.first.answer_rule.score
-        reranker = self.searching.reranker
-        tokens = reranker.vectors if isinstance(reranker, LateInteraction) else None
-        SecondStageContents(self.folder, self.known, relevance, score, tokens).write(release)
+        tokens = token_vectors_of(self.searching.reranker)
+        RerankerFolder(release / RERANKER_FOLDER).write(self.folder, self.known, tokens)
+        ModelsFolder(release / FIRST_STAGE_FOLDER).write(relevance, score)
 
 
 def try_second_stage(
@@ -154,8 +155,7 @@ def study_first_stage(
     return studied, FirstStageRecord(
         policy=decided.policy,
         relevance=decided.relevance,
-        abstention=studied.abstention_record,
-        refusal=studied.refusal_record,
+        refusal=None if studied.refusal is None else studied.refusal.record,
         metrics=decided.metrics,
     )
 
@@ -205,6 +205,5 @@ def _record(
 
 def token_vectors_record(reranker: Reranker) -> TokenVectorsRecord | None:
     """Describe the stored token vectors; None of other kinds than late interaction."""
-    if not isinstance(reranker, LateInteraction):
-        return None
-    return TokenVectorsRecord.of(reranker.vectors, range(len(reranker.vectors)))
+    vectors = token_vectors_of(reranker)
+    return None if vectors is None else TokenVectorsRecord.of(vectors, range(len(vectors)))

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
 
 from taugate.calibration.job.calibration import check_releases, current_manifest
 from taugate.calibration.job.reading import check_bootstraps, check_calibrating, sampling_units
-from taugate.calibration.job.release_stages import ReleaseStages
+from taugate.calibration.job.release_stages import decide_release, run_manifest, write_release
 from taugate.calibration.metrics.measure import DrawnQueries
 from taugate.calibration.progress import Job
 from taugate.calibration.provisional.state import AvailableEvidence
@@ -17,6 +17,7 @@ from taugate.calibration.provisional.words import PROVISIONAL
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.study.outcomes import Calibrated, drift_reference, golden_rows, query_outcomes
 from taugate.calibration.study.run import RunInputs, RunSearch
+from taugate.calibration.study.study import study
 from taugate.ingestion.runs.judged_run import JudgedRun
 from taugate.ingestion.runs.run import Run
 from taugate.registry.lock import calibration_lock
@@ -24,8 +25,9 @@ from taugate.retrieval import golden_results
 from taugate.retrieval.gate import ScoredResult
 from taugate.retrieval.golden_results import GoldenResults
 from taugate.retrieval.policy.scales import SCALES, ScoreScale
-from taugate.retrieval.release.layout import ABSTENTION, GOLDEN, OUTCOMES, REFERENCE, RELEVANCE, REPORT
-from taugate.retrieval.release.manifest import DataRecord, RetrieverRecord, RunManifest
+from taugate.retrieval.release.decisions import ModelsFolder
+from taugate.retrieval.release.layout import GOLDEN, OUTCOMES, REFERENCE, REPORT
+from taugate.retrieval.release.manifest import RetrieverRecord, RunManifest
 from taugate.storage.files import sha256_json
 
 
@@ -60,75 +62,62 @@ def calibrate_run(
     Raises:
         InputError: If the run, the qrels or the settings cannot be used.
     """
-    calibration = RunCalibration(releases, settings, job)
+    check_releases(releases, job)
     with calibration_lock(releases):
-        return calibration.read(files, scale).study().decide().write()
-
-
-class RunCalibration(ReleaseStages[RunManifest, RunInputs, RunSearch]):
-    """A calibration of the scores of another retriever.
-
-    The constructor checks, before any work, that a release can be written; it raises InputError.
-    """
-
-    def __init__(self, releases: Path, settings: CalibrationSettings, job: Job) -> None:
-        check_releases(releases, job)
-        super().__init__(releases, settings, job)
-
-    def read(self, files: RunFiles, scale: ScoreScale) -> Self:
-        """Read a run and its qrels, and the run of off-topic questions.
-
-        Raises:
-            InputError: If they cannot be read, or do not fit the settings.
-        """
-        job, settings = self.job, self.settings
         SCALES[scale].check(settings.rule.policy, f"--scores {scale}")
-        self.parent = current_manifest(self.releases)
-        with job.stage("read"):
-            run, left_out = JudgedRun.read(Run.read(files.run, scale), files.qrels, settings.k, settings.relevant_from)
-            off_topic = None if files.off_topic is None else Run.read(files.off_topic, scale)
-        for sentence in left_out:
-            job.report(sentence)
-        check_bootstraps(settings)
-        check_calibrating(run, settings)
-        units = sampling_units(run, settings, job)
-        evidence = AvailableEvidence.count(run, settings.k)
-        if evidence.because:  # reported before the work
-            job.report(f"{PROVISIONAL} {evidence.because}")
-        self.inputs = RunInputs(run, DrawnQueries.draw(units, run.passages, settings), settings, job, off_topic)
-        self.searching = RunSearch(self.inputs)
-        return self
+        parent = current_manifest(releases)
+        inputs = read_run(files, scale, settings, job)
+        studied = study(inputs, RunSearch(inputs))
+        decided = decide_release(inputs, studied)
+        manifest = run_manifest(inputs, decided, _retriever(inputs.dataset, settings.k))
+        return write_release(releases, manifest, studied, partial(_write_files, inputs), parent, job)
 
-    def _data(self) -> DataRecord:
-        data, off_topic = super()._data(), self.inputs.off_topic
-        digests = data.sha256 if off_topic is None else {**data.sha256, "off_topic": off_topic.sha256}
-        return data.model_copy(update={"sha256": digests})
 
-    def _manifest(self) -> partial[RunManifest]:
-        return partial(RunManifest, retriever=_retriever(self.inputs.dataset, self.settings.k))
+def read_run(files: RunFiles, scale: ScoreScale, settings: CalibrationSettings, job: Job) -> RunInputs:
+    """Read a run and its qrels, and the run of off-topic questions.
 
-    def _write_files(self, calibrated: Calibrated, report: str, release: Path) -> None:
-        drift_reference(calibrated, calibrated.policy).save(release / REFERENCE)
-        query_outcomes(calibrated, calibrated.policy).save(release / OUTCOMES)
-        if calibrated.estimated is not None:
-            calibrated.estimated.relevance.save(release / RELEVANCE)
-        if calibrated.answer_rule is not None:
-            calibrated.answer_rule.score.save(release / ABSTENTION)
-        run, rows = self.inputs.dataset, golden_rows(calibrated.parts["calibration"].members)
-        golden = _golden(run.run, [run.answerable[row].id for row in rows.tolist()], self.settings.k)
-        golden_results.write_golden_results(release / GOLDEN, golden + self._unanswerable_golden(calibrated))
-        (release / REPORT).write_text(report, encoding="utf-8")
+    Raises:
+        InputError: If they cannot be read, or do not fit the settings.
+    """
+    with job.stage("read"):
+        run, left_out = JudgedRun.read(Run.read(files.run, scale), files.qrels, settings.k, settings.relevant_from)
+        off_topic = None if files.off_topic is None else Run.read(files.off_topic, scale)
+    for sentence in left_out:
+        job.report(sentence)
+    check_bootstraps(settings)
+    check_calibrating(run, settings)
+    units = sampling_units(run, settings, job)
+    evidence = AvailableEvidence.count(run, settings.k)
+    if evidence.because:  # reported before the work
+        job.report(f"{PROVISIONAL} {evidence.because}")
+    return RunInputs(run, DrawnQueries.draw(units, run.passages, settings), settings, job, off_topic)
 
-    def _unanswerable_golden(self, calibrated: Calibrated) -> list[GoldenResults]:
-        """Return golden questions without an answer, of a kind of which it is promised how many get a result."""
-        run, ids, asked = self.inputs.dataset, list[str](), self.inputs.off_topic
-        if calibrated.abstention is not None and calibrated.abstention.record.certified:
-            certifying = calibrated.abstention.chosen.certify_unanswerable
-            asked, ids = run.run, [run.unanswerable[row].id for row in golden_rows(certifying).tolist()]
-        elif calibrated.refusal is not None and asked is not None:
-            names = [name for name in asked.queries if name not in run.run.queries]
-            ids = [names[row] for row in golden_rows(np.arange(len(names))).tolist()]
-        return [] if asked is None else _golden(asked, ids, self.settings.k, unanswerable=True)
+
+def _write_files(inputs: RunInputs, calibrated: Calibrated, report: str, release: Path) -> None:
+    """Write every file of the release except its manifest into an empty folder."""
+    drift_reference(calibrated, calibrated.policy).save(release / REFERENCE)
+    query_outcomes(calibrated, calibrated.policy).save(release / OUTCOMES)
+    ModelsFolder(release).write(
+        None if calibrated.estimated is None else calibrated.estimated.relevance,
+        None if calibrated.answer_rule is None else calibrated.answer_rule.score,
+    )
+    run, rows = inputs.dataset, golden_rows(calibrated.parts["calibration"].members)
+    golden = _golden(run.run, [run.answerable[row].id for row in rows.tolist()], inputs.settings.k)
+    golden_results.write_golden_results(release / GOLDEN, golden + _unanswerable_golden(inputs, calibrated))
+    (release / REPORT).write_text(report, encoding="utf-8")
+
+
+def _unanswerable_golden(inputs: RunInputs, calibrated: Calibrated) -> list[GoldenResults]:
+    """Return golden questions without an answer, of a kind of which it is promised how many get a result."""
+    run, ids, asked = inputs.dataset, list[str](), inputs.off_topic
+    refusal = calibrated.refusal
+    if refusal is not None and refusal.certifying is not None and refusal.record.certified:
+        certifying = refusal.certifying[1]
+        asked, ids = run.run, [run.unanswerable[row].id for row in golden_rows(certifying).tolist()]
+    elif refusal is not None and refusal.record.is_default and asked is not None:
+        names = [name for name in asked.queries if name not in run.run.queries]
+        ids = [names[row] for row in golden_rows(np.arange(len(names))).tolist()]
+    return [] if asked is None else _golden(asked, ids, inputs.settings.k, unanswerable=True)
 
 
 def _golden(run: Run, ids: Sequence[str], k: int, *, unanswerable: bool = False) -> list[GoldenResults]:

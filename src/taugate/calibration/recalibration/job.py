@@ -3,7 +3,7 @@
 import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -13,6 +13,7 @@ from taugate.calibration.job.calibration import calibrate
 from taugate.calibration.progress import Job
 from taugate.calibration.recalibration.request import (
     SAME,
+    Learned,
     Recalibrated,
     RecalibrationRequest,
     Verdict,
@@ -46,7 +47,6 @@ from taugate.retrieval.release.layout import SHADOW
 from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.verify import verify_searchable
 from taugate.storage.files import sha256_file, sha256_json
-from taugate.storage.json_values import Json
 from taugate.storage.locks import exclusive_lock
 
 LOCK = ".recalibrating.lock"
@@ -108,7 +108,7 @@ class _Run:
         """Run the unfinished steps, up to the first one that refuses the release."""
         request = self.request
         traffic = self._learn()
-        if traffic is not None and traffic["queries"]:
+        if traffic is not None and traffic.queries:
             self._count_traffic()
         first, *more_splits = self.settings.labelled_splits or (str(self.settings.split),)
         optional = (GENERATED, *more_splits) if self.settings.labels else ()
@@ -128,11 +128,8 @@ class _Run:
         result = Recalibrated(name, written, new, traffic, loss, published, trial, self.resumed, withdrawn)
         return _finish(request, self.state, result) if published.promoted else result
 
-    def _learn(self) -> dict[str, Json] | None:
-        """Add judged traffic to the data set, unless an earlier run did.
-
-        Returns the counts of queries and judgements, None without logs.
-        """
+    def _learn(self) -> Learned | None:
+        """Add judged traffic to the data set, unless an earlier run did; None without logs."""
         request = self.request
         if not request.logs:
             return None
@@ -147,17 +144,17 @@ class _Run:
             if not log.is_file():
                 raise InputError(f"{log}: no such file; the service writes one if TAUGATE_QUERY_LOG names it")
         inputs = sha256_json([sorted(map(sha256_file, request.logs)), sha256_file(corpus)])
-        if (done := self.state.done("traffic", inputs)) is not None:
+        if (done := self.state.done(Learned, inputs)) is not None:
             self.resumed.append("traffic")
             return done
-        learned: dict[str, Json] = {"queries": 0, "judgements": 0, "left_out": {}}
+        learned = Learned(0, 0, {})
         try:
             with self.job.stage("traffic"):
                 traffic = learn_from_traffic(request.logs, Path(request.data), collection=self.manifest.data.name)
-            learned = {"queries": traffic.queries, "judgements": traffic.judgements, "left_out": {**traffic.left_out}}
+            learned = Learned(traffic.queries, traffic.judgements, {**traffic.left_out})
         except NothingLearnedError as error:
             self.job.report(f"warning: {error}")
-        self.state.record("traffic", inputs, learned)
+        self.state.record(inputs, learned)
         return learned
 
     def _count_traffic(self) -> None:
@@ -179,8 +176,7 @@ class _Run:
             return Written(release=self.current.name, verdict=verdict)
         request.promotion.check(request.releases, self.settings.k)
         inputs = sha256_json([digests, repr(self.settings), repr(request.check)])
-        if (done := self.state.done("calibrate", inputs)) is not None:
-            written = Written.model_validate(done)
+        if (written := self.state.done(Written, inputs)) is not None:
             final = self.keeps_threshold or not written.keeps_failed_threshold
             if final and written.release in release_ids(request.releases):
                 self.job.report(f"{written.release} already exists: an earlier run wrote it for the same data")
@@ -188,7 +184,7 @@ class _Run:
                 return written
         written = (self._checked if verdict.path == "check" else self._calibrated)(folder, digests, verdict)
         if written.release != self.current.name:
-            self.state.record("calibrate", inputs, written.model_dump())
+            self.state.record(inputs, written)
         return written
 
     def _checked(self, folder: Path, digests: dict[str, str], verdict: Verdict) -> Written:
@@ -256,8 +252,7 @@ class _Run:
         """
         request, trial, name = self.request, self.request.trial, new.release_id
         inputs = sha256_json([name, trial.urls, trial.queries])
-        done = self.state.done("shadow", inputs)
-        outcome = None if done is None else TrialResult(**done)
+        outcome = self.state.done(TrialResult, inputs)
         if outcome is not None:
             self.resumed.append("shadow")
 
@@ -268,7 +263,7 @@ class _Run:
             with self.job.stage("shadow"):
                 outcome = try_release(request.releases, name, trial, request.promotion.trusted, self.job)
             if outcome.objection is None:  # otherwise the next run repeats the trial
-                self.state.record("shadow", inputs, asdict(outcome))
+                self.state.record(inputs, outcome)
             return outcome.objection
 
         against, satisfied = unfit(new, self.settings.rule), None
@@ -288,14 +283,15 @@ class _Run:
 
 
 def _was_promoted(state: RecalibrationState, current: str) -> bool:
-    calibrated = state.done("calibrate")
-    return calibrated is not None and state.began_from != current and calibrated["release"] == current
+    calibrated = state.done(Written)
+    return calibrated is not None and state.began_from != current and calibrated.release == current
 
 
 def _remembered(request: RecalibrationRequest, state: RecalibrationState, current: Path) -> Recalibrated:
     """Return the result of an earlier run that was killed just after promoting its release."""
-    tried, learned = state.done("shadow"), state.done("traffic")
-    written = Written.model_validate(state.done("calibrate"))
+    tried, learned, written = state.done(TrialResult), state.done(Learned), state.done(Written)
+    if written is None:
+        raise ValueError("no release has been written")
     manifest = verify_searchable(current, request.promotion.trusted)
     return Recalibrated(
         str(state.began_from),
@@ -304,7 +300,7 @@ def _remembered(request: RecalibrationRequest, state: RecalibrationState, curren
         learned,
         loss_to_threshold(current, manifest),
         Published(promoted=True),
-        None if tried is None else TrialResult(**tried),
+        tried,
         resumed=(*(["traffic"] if learned else []), "calibrate", *(["shadow"] if tried else []), "promote"),
     )
 

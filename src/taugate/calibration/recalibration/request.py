@@ -22,7 +22,6 @@ from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.promises.asking import promises, stated
 from taugate.retrieval.release.query_arrays import Outcomes
 from taugate.retrieval.release.verify import verify_searchable
-from taugate.storage.json_values import Json
 
 _PATHS = {"nothing": "Nothing to do", "check": "Checked", "calibration": "New calibration"}
 
@@ -46,6 +45,15 @@ class RecalibrationRequest:
     promotion: Promotion = field(default_factory=Promotion)
     trial: TrialSettings = field(default_factory=TrialSettings)
     check: UpdateSettings = field(default_factory=UpdateSettings)
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What users taught: queries that got labels, their judgements, and the judgements left out by reason."""
+
+    queries: int
+    judgements: int
+    left_out: dict[str, int]
 
 
 class Verdict(Record):
@@ -121,7 +129,7 @@ class Recalibrated:
         current: Id of the release that was current at the start.
         written: What the newer data needed, and the release that was written.
         manifest: Manifest of the new release, None if nothing had changed.
-        traffic: Queries that got labels, their judgements, and the judgements left out by reason; None without logs.
+        traffic: What users taught; None without logs.
         loss: Share of the queries that lose their answer to τ, with one-sided 95 % limits.
         published: How publishing the new release ended.
         trial: Result of the trial, None without a trial.
@@ -132,7 +140,7 @@ class Recalibrated:
     current: str
     written: Written
     manifest: Manifest | None = None
-    traffic: dict[str, Json] | None = None
+    traffic: Learned | None = None
     loss: Interval | None = None
     published: Published = field(default_factory=Published)
     trial: TrialResult | None = None

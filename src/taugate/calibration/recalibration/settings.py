@@ -45,7 +45,7 @@ def inherited_settings(manifest: Manifest) -> CalibrationSettings:
         **manifest.bootstrap.model_dump(),
         rule=_rule(manifest),
         abstention=_abstention(manifest),
-        refusal=manifest.refusal is not None,
+        refuse="auto" if manifest.refusal is not None and manifest.refusal.is_default else "off",
         candidates=_candidates(manifest),
         labels=(HUMAN, *before[1:]) if before else (),
         engine="faiss" if manifest.engine is None else manifest.engine.kind,
@@ -106,14 +106,10 @@ def _rule(manifest: Manifest) -> ThresholdRule:
 
 
 def _abstention(manifest: Manifest) -> AbstentionRule | None:
-    record = manifest.abstention
-    if record is None or record.answered_unanswerable.asked is None:
+    limits = None if manifest.refusal is None else manifest.refusal.limits
+    if limits is None or limits.answered.asked is None:
         return None
-    return AbstentionRule(
-        max_answered=record.answered_unanswerable.asked,
-        max_empty=record.empty_answerable.asked,
-        confidence=record.confidence,
-    )
+    return AbstentionRule(limits.answered.asked, limits.refused.asked, limits.confidence)
 
 
 def _candidates(manifest: Manifest) -> CandidateSettings:

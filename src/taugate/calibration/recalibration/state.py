@@ -1,16 +1,19 @@
 """The progress of a recalibration, in a file beside the releases, so that an interrupted run can be resumed."""
 
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 
+from taugate.calibration.recalibration.request import Learned, Written
+from taugate.calibration.recalibration.trial import TrialResult
 from taugate.errors import InputError
 from taugate.storage.files import atomic_write, read_bounded
 
 STATE = "recalibration.json"
 Step = Literal["traffic", "calibrate", "shadow"]
-_STEPS: tuple[Step, ...] = get_args(Step)  # in order
+_STEPS: dict[type, Step] = {Learned: "traffic", Written: "calibrate", TrialResult: "shadow"}  # in order
+Outcome = TypeVar("Outcome", Learned, Written, TrialResult)
 _MAX_BYTES = 1 << 20
 
 
@@ -20,7 +23,7 @@ class _Done(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     inputs: str
-    outcome: dict[str, Any]
+    outcome: dict[str, JsonValue]
 
 
 class _State(BaseModel):
@@ -63,32 +66,35 @@ class RecalibrationState:
         if self._state is None or self._state.current != current:
             self._state = _State(current=current)
 
-    def done(self, step: Step, inputs: str | None = None) -> dict[str, Any] | None:
+    def done(self, step: type[Outcome], inputs: str | None = None) -> Outcome | None:
         """Return the outcome of a finished step; None if it is not finished or had other inputs.
 
         Args:
-            step: Name of the step.
+            step: Class of the outcome, which names the step.
             inputs: Digest of the inputs it would have now, None for any.
         """
-        done_step = None if self._state is None else self._state.steps.get(step)
-        return None if done_step is None or inputs not in {None, done_step.inputs} else done_step.outcome
+        done_step = None if self._state is None else self._state.steps.get(_STEPS[step])
+        if done_step is None or inputs not in {None, done_step.inputs}:
+            return None
+        return TypeAdapter(step).validate_python(done_step.outcome)
 
-    def record(self, step: Step, inputs: str, outcome: dict[str, Any]) -> None:
+    def record(self, inputs: str, outcome: Learned | Written | TrialResult) -> None:
         """Record that a step is done, and forget the steps after it.
 
         Args:
-            step: Name of the step.
             inputs: Digest of its inputs.
-            outcome: Its outcome, as JSON.
+            outcome: Its outcome.
 
         Raises:
             OSError: If the file cannot be written.
         """
         if self._state is None:
             raise ValueError("no recalibration has begun")
-        later = _STEPS[_STEPS.index(step) :]
-        self._state.steps = {name: outcome_of for name, outcome_of in self._state.steps.items() if name not in later}
-        self._state.steps[step] = _Done(inputs=inputs, outcome=outcome)
+        names, step = [*_STEPS.values()], _STEPS[type(outcome)]
+        later = names[names.index(step) :]
+        self._state.steps = {name: done for name, done in self._state.steps.items() if name not in later}
+        done = TypeAdapter(type(outcome)).dump_python(outcome, mode="json")
+        self._state.steps[step] = _Done(inputs=inputs, outcome=done)
         atomic_write(self._path, self._state.model_dump_json(indent=2).encode() + b"\n")
 
     def finish(self) -> None:

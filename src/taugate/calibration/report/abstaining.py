@@ -13,7 +13,7 @@ from taugate.calibration.metrics.ranking import ScoredQueries
 from taugate.calibration.study.outcomes import Calibrated
 from taugate.retrieval.policy.policy import POLICIES, PolicyKind
 from taugate.retrieval.release.outcome_records import Abstention
-from taugate.retrieval.release.records import AbstentionRecord
+from taugate.retrieval.release.refusal_records import RequestedLimits
 from taugate.retrieval.vectors.similarity import Float32
 
 _POINTS = 200
@@ -63,13 +63,11 @@ class AbstentionFigures:
     Attributes:
         measured: Abstention on the queries shown, by the rules in force.
         unanswerable: Number of unanswerable queries shown.
-        record: Record of the rule that refuses queries, None without one.
         figures: Both errors, and risk against coverage.
     """
 
     measured: Abstention
     unanswerable: int
-    record: AbstentionRecord | None
     figures: list[Figure]
 
 
@@ -84,22 +82,21 @@ def abstention_figures(calibrated: Calibrated, shown: ShownQueries) -> Abstentio
     """
     if not len(calibrated.scored.unanswerable):
         return None
-    policy = calibrated.abstention
-    rows = np.arange(len(calibrated.scored.unanswerable)) if policy is None else policy.chosen.certify_unanswerable
+    refusal, rows = calibrated.refusal, np.arange(len(calibrated.scored.unanswerable))
+    if refusal is not None and refusal.certifying is not None:
+        rows = refusal.certifying[1]
     answerable, unanswerable, min_score = shown.queries.deciding(calibrated.policy.kind, calibrated.threshold)
     unanswerable = unanswerable[rows]
     measured = abstention(answerable, shown.queries.judged.accuracy(), unanswerable, min_score)
-    record = None if policy is None else policy.record
+    limits = None if refusal is None else refusal.record.limits
     best = np.concatenate([answerable.max(axis=1), unanswerable.max(axis=1)])
-    figures = [_errors(_scores(calibrated, shown, rows), measured, record), _risk(best, shown, min_score)]
-    return AbstentionFigures(measured, len(rows), record, figures)
+    figures = [_errors(_scores(calibrated, shown, rows), measured, limits), _risk(best, shown, min_score)]
+    return AbstentionFigures(measured, len(rows), figures)
 
 
 def _scores(calibrated: Calibrated, shown: ShownQueries, rows: NDArray[np.int64]) -> Scores:
     """Collect the scores that could separate the two kinds of query, (q,) and (u,), the one in force first."""
-    if calibrated.abstention is not None:
-        chosen = calibrated.abstention.chosen
-        curves = {chosen.score.name: chosen.curves[chosen.score.name], **chosen.curves}
+    if calibrated.refusal is not None and (curves := calibrated.refusal.curves):
         return {
             name: (answerable[shown.members], unanswerable[rows]) for name, (answerable, unanswerable) in curves.items()
         }
@@ -115,7 +112,7 @@ def _scores(calibrated: Calibrated, shown: ShownQueries, rows: NDArray[np.int64]
     }
 
 
-def _errors(scores: Scores, measured: Abstention, record: AbstentionRecord | None) -> Figure:
+def _errors(scores: Scores, measured: Abstention, limits: RequestedLimits | None) -> Figure:
     chart = Chart(
         "abstention",
         "Errors on answerable and unanswerable queries at every threshold",
@@ -124,11 +121,11 @@ def _errors(scores: Scores, measured: Abstention, record: AbstentionRecord | Non
         Axis(0, 1, "unanswerable queries answered", "percent"),
     )
     keys = []
-    if record is not None:
+    if limits is not None:
         keys.append(LegendEntry("mark", "limit", "requested limits"))
-        chart.level(record.answered_unanswerable.asked or 1.0, "limit")
-        if record.empty_answerable.asked is not None:
-            chart.upright(record.empty_answerable.asked, "", "limit")
+        chart.level(limits.answered.asked or 1.0, "limit")
+        if limits.refused.asked is not None:
+            chart.upright(limits.refused.asked, "", "limit")
     chart.line([0, 1], [1, 0], "guess")
     for (name, curve), series in zip(scores.items(), _SERIES, strict=False):
         chart.line(*both_errors(*curve), series)

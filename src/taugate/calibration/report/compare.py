@@ -85,16 +85,14 @@ _FACTS: dict[str, dict[str, str]] = {
         "answers lost": "checked.lost",
     },
     "refusals": {
-        "score": "abstention.score",
-        "τ": "abstention.tau",
-        "unanswerable answered at most": "abstention.answered_unanswerable.upper",
-        "answerable refused at most": "abstention.empty_answerable.upper",
-        "score of ρ": "refusal.score",
+        "score": "refusal.score",
         "ρ": "refusal.rho",
-        "off-topic questions refused": "refusal.off_topic.share",
-        "short requests refused": "refusal.request.share",
-        "near misses refused": "refusal.near_miss.share",
-        "unanswerable queries refused": "refusal.unanswerable.share",
+        "unanswerable answered at most": "refusal.limits.answered.upper",
+        "answerable refused at most": "refusal.limits.refused.upper",
+        "off-topic questions refused": "refused.off_topic",
+        "short requests refused": "refused.request",
+        "near misses refused": "refused.near_miss",
+        "unanswerable queries refused": "refused.unanswerable",
     },
     "measured by": {
         "bootstraps": "bootstrap.bootstraps",
@@ -135,10 +133,9 @@ _OPTIONAL = {
 # What the unit of a threshold depends on.
 _UNITS = {
     "policy.tau": ("policy.kind", "encoder.max_norm", "lexical.weight", "second_stage.sha256"),
-    "abstention.tau": ("abstention.score", "encoder.max_norm", "lexical.weight", "second_stage.sha256"),
     "refusal.rho": ("refusal.score", "encoder.max_norm", "lexical.weight", "second_stage.sha256"),
 }
-_DIGITS = {"policy.tau": 6, "abstention.tau": 6, "refusal.rho": 6, "query_set.effective_sample_size": 1}
+_DIGITS = {"policy.tau": 6, "refusal.rho": 6, "query_set.effective_sample_size": 1}
 
 
 @dataclass(frozen=True)
@@ -211,12 +208,10 @@ def same_queries(old: BaseModel | Mapping[str, Json], new: BaseModel | Mapping[s
 def _with_derived(record: Any) -> Any:  # noqa: ANN401 (JSON)
     """Add what the manifest has in other forms: the state in words, shares refused, names in one text."""
     facts = _plain(record)
-    refusal = dict(facts.get("refusal") or {})
-    for kind, value in refusal.items():
-        if (queries := _at(value, "queries")) is not None:
-            refusal[kind] = value | {"share": value["refused"] / queries}
+    counted = _at(facts, "refusal.evidence") or {}
+    refused = {kind: value["refused"] / value["queries"] for kind, value in counted.items()}
     components = ", ".join(_at(facts, "retriever.components") or ())
-    return facts | {"state": state_of(facts), "refusal": refusal, "component_scores": components}
+    return facts | {"state": state_of(facts), "refused": refused, "component_scores": components}
 
 
 def _row(group: str, label: str, path: str, before: Any, after: Any) -> ComparisonRow:  # noqa: ANN401 (JSON)

@@ -5,7 +5,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
-from taugate.calibration.abstention.words import SCORES, evidence, headline
+from taugate.calibration.abstention.words import SCORES
 from taugate.calibration.charts.numbers import PARTS, metrics_line
 from taugate.calibration.charts.template import template, with_whole_options
 from taugate.calibration.encoding.encoder_fit import encoder_fit_warnings
@@ -27,6 +27,7 @@ from taugate.calibration.report.label_errors import label_errors
 from taugate.calibration.report.questions import OUTCOMES, question_table, sorting_script
 from taugate.calibration.report.table_lines import drift_lines, metric_lines, paper_lines, query_set_lines
 from taugate.calibration.report.terminal import (
+    answered_sentences,
     refusal_sentence,
     refusal_warning,
     refused_kinds,
@@ -84,7 +85,7 @@ def render(calibrated: Calibrated, parent: ReleaseManifest | None, command: str 
 def _rules(calibrated: Calibrated) -> dict[str, Any]:
     """Return what the page says about the rule in force, its alternatives, and refusals."""
     manifest, policy, shown = calibrated.manifest, calibrated.policy, shown_queries(calibrated)
-    rules, refusal, no_answer = rule_standings(calibrated, shown), manifest.refusal, manifest.no_answer
+    rules, refusal = rule_standings(calibrated, shown), manifest.refusal
     last = list(manifest.metrics)[-1]
     return {
         "decision": POLICIES[policy.kind],
@@ -99,8 +100,7 @@ def _rules(calibrated: Calibrated) -> dict[str, Any]:
         "measured": metrics_line(manifest),
         "refusal": refusal,
         "refusal_sentence": refusal and refusal_sentence(refusal),
-        "headline": no_answer and headline(no_answer),
-        "headline_evidence": no_answer and evidence(no_answer),
+        "answered": answered_sentences(refusal),
         "abstaining": abstention_figures(calibrated, shown),
         "lost": lost_queries(calibrated),
         "questions": question_table(calibrated),
@@ -207,11 +207,11 @@ def page_warnings(calibrated: Calibrated) -> list[PageWarning]:
     corpus = manifest if isinstance(manifest, Manifest) else None
     if corpus is not None:
         warnings += _text_warnings(corpus)
-    if calibrated.abstention is not None:
-        if not calibrated.abstention.record.certified:
+    if (refusal := manifest.refusal) is not None and refusal.limits is not None:
+        if not refusal.certified:
             uncertified = "The requested limits could not be certified, so the release was not promoted."
             warnings.append(PageWarning("Limits not reached", uncertified))
-        if refused := refusal_warning(calibrated.abstention.record):
+        if refused := refusal_warning(refusal):
             warnings.append(PageWarning("Many refusals", _sentence(refused)))
     about_queries = [] if corpus is None else corpus.query_set.warnings
     return warnings + [PageWarning("Query set", _sentence(warning)) for warning in about_queries]

@@ -10,10 +10,10 @@ from taugate.retrieval.release.evidence import Alternative, DriftRecord, Interva
 from taugate.retrieval.release.manifest import ReleaseManifest
 from taugate.retrieval.release.methods import METHODS, STATEMENTS
 from taugate.retrieval.release.outcome_records import PolicyRecord
-from taugate.retrieval.release.records import AbstentionRecord, RefusalRecord, RefusedQuestions
+from taugate.retrieval.release.refusal_records import QuestionKind, RefusalRecord, RefusedQuestions
 
-# Kinds of questions that no document answers, by their names in `RefusalRecord`.
-_KINDS = {
+# Kinds of questions that no document answers.
+_KINDS: dict[QuestionKind, str] = {
     "off_topic": "off-topic questions",
     "request": "short requests",
     "near_miss": "near misses",
@@ -49,31 +49,39 @@ def unrestricted(policy: PolicyRecord) -> str:
     )
 
 
-def refusal_warning(record: AbstentionRecord) -> str | None:
+def refusal_warning(record: RefusalRecord) -> str | None:
     """Warn if more answerable queries are refused than the default limit and no limit was requested; else None."""
-    refused = record.empty_answerable
-    if refused.asked is not None or refused.found <= MAX_EMPTY:
+    if record.limits is None or record.limits.refused.asked is not None or record.limits.refused.found <= MAX_EMPTY:
         return None
-    return f"{100 * refused.found:.0f} % of the answerable queries are refused; --max-empty limits that"
+    return f"{100 * record.limits.refused.found:.0f} % of the answerable queries are refused; --max-empty limits that"
 
 
 def refused_kinds(record: RefusalRecord) -> dict[str, RefusedQuestions]:
     """Return how many questions of each kind are refused, by the name of the kind for people."""
-    kinds = {name: getattr(record, kind) for kind, name in _KINDS.items()}
-    return {name: refused for name, refused in kinds.items() if refused is not None}
+    return {_KINDS[kind]: refused for kind, refused in record.evidence.items()}
 
 
-def refusal_sentence(record: RefusalRecord) -> str:
-    """Say in one sentence which questions are refused as a whole, for people who read no further."""
-    return f"A question that scores below ρ = {record.rho:.3f} gets no result; it is scored by {SCORES[record.score]}."
+def refusal_sentence(record: RefusalRecord) -> str | None:
+    """Say in one sentence which questions are refused as a whole, for people who read no further; None for none."""
+    if record.threshold is None:
+        return None
+    score, rho = record.threshold
+    return f"A question that scores below ρ = {rho:.3f} gets no result; it is scored by {SCORES[score]}."
+
+
+def answered_sentences(record: RefusalRecord | None) -> list[str]:
+    """Say how many questions without an answer get a result, unless the default ρ counts them; first a headline."""
+    if record is None or record.is_default:
+        return []
+    return [sentence for counted in record.evidence.items() for sentence in (headline(*counted), evidence(*counted))]
 
 
 def table(manifest: ReleaseManifest) -> str:
     """Format every metric of every part of the queries with its 95 % interval, and the rule in force."""
     parts = list(manifest.metrics)
     lines = _standing(manifest)
-    if manifest.no_answer is not None and manifest.refusal is None:
-        lines.append(f"{headline(manifest.no_answer)} {evidence(manifest.no_answer)}")
+    if answered := answered_sentences(manifest.refusal):
+        lines.append(" ".join(answered))
     lines += ["".join([f"{'':18}", *(f"{part:>28}" for part in parts)])]
     for row, label in METRICS.items():
         if any(getattr(manifest.metrics[part], row) is None for part in parts):
@@ -90,10 +98,8 @@ def table(manifest: ReleaseManifest) -> str:
     if manifest.labels is not None:
         lines += few_labels.lines(manifest.labels, manifest.policy.k)
     lines.append(_rule(manifest))
-    if manifest.abstention is not None:
-        lines += _abstention(manifest.abstention)
-    if manifest.refusal is not None:
-        lines.append(_refusal(manifest.refusal))
+    if manifest.refusal is not None and manifest.refusal.threshold is not None:
+        lines += _refusal(manifest.refusal, *manifest.refusal.threshold)
     lines += [_level(level) for level in manifest.policy.levels[1:]]
     lines += [_alternative(other) for other in manifest.alternatives]
     if manifest.drift is not None:
@@ -120,25 +126,18 @@ def _rule(manifest: ReleaseManifest) -> str:
     return f"in force: {cut} ({policy.method}). {statement(policy)}{unrestricted(policy)}"
 
 
-def _abstention(record: AbstentionRecord) -> list[str]:
-    """Format which queries are refused, with a warning if these are many."""
-    limits = "certified" if record.certified else "not certified"
-    line = (
-        f"refused: queries that score below {record.tau:.6f} ({limits}). A query is scored by {SCORES[record.score]}. "
-        f"{record.guarantee}"
-    )
-    warning = refusal_warning(record)
-    return [line] if warning is None else [line, f"warning: {warning}"]
-
-
-def _refusal(record: RefusalRecord) -> str:
-    """Format how many questions of each kind are refused, with the limits."""
+def _refusal(record: RefusalRecord, score: str, rho: float) -> list[str]:
+    """Format which queries are refused: with the limits and a warning if these are many, or by kind of question."""
+    if record.limits is not None:
+        limits, warning = "certified" if record.certified else "not certified", refusal_warning(record)
+        line = f"refused: queries that score below {rho:.6f} ({limits}). A query is scored by {SCORES[score]}. "
+        return [line + record.limits.guarantee, *([] if warning is None else [f"warning: {warning}"])]
     shares = ", ".join(
         f"{refused.refused:,} of {refused.queries:,} {name} (at least {percent(refused.lower)})"
         for name, refused in refused_kinds(record).items()
     )
     provisional = " Too few queries are labelled to limit what ρ loses: ρ is provisional." if record.provisional else ""
-    return f"refused: {shares}, with ρ = {record.rho:.6f} ({record.score}). Off-topic questions are easy.{provisional}"
+    return [f"refused: {shares}, with ρ = {rho:.6f} ({score}). Off-topic questions are easy.{provisional}"]
 
 
 def _level(level: Level) -> str:

@@ -75,7 +75,7 @@ def remedy(
     needed = max(certificate.queries_needed for certificate in certificates)
     options = [] if shortage is None else shortage.options
     if not options and refused_answers(certificates):
-        options = ["--no-refusal"]
+        options = ["--refuse off"]
     elif not options and not _by_document(certificates):
         options = [variant.options for variant in alternatives if variant.certifying(labels) >= needed]
     larger = [f"give {_larger(certificates)}"] if _larger(certificates) else []
@@ -130,7 +130,7 @@ def _variants(request: RuleVariant) -> Iterator[RuleVariant]:
 
 def all_certify(holdout: float, *, refuses: bool) -> str:
     """Return the options with which every labelled query certifies; empty if they do already."""
-    needed = {"--holdout 0": bool(holdout), "--no-refusal": refuses}
+    needed = {"--holdout 0": bool(holdout), "--refuse off": refuses}
     return " ".join(option for option, is_needed in needed.items() if is_needed)
 
 

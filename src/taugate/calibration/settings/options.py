@@ -2,13 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass as plain_dataclass
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import AfterValidator, ConfigDict, Field, ModelWrapValidatorHandler, ValidationError, model_validator
 from pydantic.dataclasses import dataclass
 from pydantic.fields import FieldInfo
 
 from taugate.errors import InputError
+
+T = TypeVar("T")
 
 
 @plain_dataclass(frozen=True)
@@ -64,6 +66,16 @@ class Options:
         declared: Mapping[str, FieldInfo] = cls.__pydantic_fields__  # type: ignore[attr-defined]  # set by the decorator
         return declared
 
+    @classmethod
+    def taken_from(cls, values: dict[str, Any]) -> Self:
+        """Build the settings from the values that are named after a field, and take these values away."""
+        return cls(**{name: values.pop(name) for name in cls.fields() if name in values})
+
+
+def annotated(field: FieldInfo, kind: type[T]) -> T | None:
+    """Return the part of a field's annotation that is of a kind, such as its Advice; None without one."""
+    return next((part for part in field.metadata if isinstance(part, kind)), None)
+
 
 def option_of(name: str) -> str:
     """Return the command-line option of a field, such as --sample-size for sample_size."""
@@ -74,9 +86,7 @@ def _message(fields: Mapping[str, FieldInfo], error: ValidationError) -> str:
     detail = error.errors()[0]
     place = detail["loc"][0]  # a name, or the index of a positional argument
     name = [*fields][place] if isinstance(place, int) else place
-    advice = next(
-        (metadata for metadata in fields[name].metadata if isinstance(metadata, Advice)), Advice(detail["msg"])
-    )
+    advice = annotated(fields[name], Advice) or Advice(detail["msg"])
     value = detail["input"]
     if isinstance(value, tuple):
         value = ",".join(map(str, value))

@@ -1,7 +1,7 @@
 """The settings of a calibration. `taugate calibrate` has an option for each field."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field
@@ -11,7 +11,7 @@ from taugate.calibration.settings.options import RELEVANT_FROM, Advice, Options,
 from taugate.calibration.settings.rules import CONFIDENCE, AbstentionRule, ThresholdRule
 from taugate.errors import InputError
 from taugate.ingestion.dataset.judgements import HUMAN, TRAFFIC
-from taugate.retrieval.engines.engine import EngineChoice, EngineKind, external
+from taugate.retrieval.engines.engine import EngineChoice, external
 from taugate.retrieval.index.names import MAX_WEIGHT, Kind
 from taugate.retrieval.release.evidence import Drawn
 from taugate.retrieval.release.methods import METHODS
@@ -31,6 +31,10 @@ IndexChoice = Kind | Literal["auto"]
 LexicalChoice = Annotated[
     Literal["off", "auto"] | Annotated[float, Field(gt=0, le=MAX_WEIGHT, allow_inf_nan=False)],
     Advice(f"give off, auto, or a weight above 0 and at most {MAX_WEIGHT:g}"),
+]
+RefuseChoice = Annotated[
+    Literal["auto", "off"] | Annotated[float, Field(allow_inf_nan=False)],
+    Advice("give auto, off, or the threshold ρ as a number"),
 ]
 DrawnChoice = Literal["auto", Drawn]
 Accepted = Literal["projection"]
@@ -202,15 +206,10 @@ class CalibrationSettings(Options):
     abstention: AbstentionRule | None = Field(
         default=None, description="when queries are refused as a whole, with certified limits; None for never"
     )
-    refusal: bool = Field(
-        default=False,
-        description="refuse queries that score below a threshold ρ, chosen by questions that no document answers",
-    )
-    rho: float | None = Field(
-        default=None,
-        allow_inf_nan=False,
-        description="refuse a query as a whole if its best similarity is below this threshold, instead of none; needs "
-        "--tau",
+    refuse: RefuseChoice = Field(
+        default="off",
+        description="refuse a query as a whole if its best similarity is below ρ: auto, the default, chooses a ρ that "
+        "refuses questions about other subjects, except with --tau or --max-answered; RHO is a given one, with --tau",
     )
     candidates: CandidateSettings = Field(
         default_factory=CandidateSettings, description="cheaper ways to search that are tried"
@@ -225,73 +224,73 @@ class CalibrationSettings(Options):
     embeddings: str | None = Field(default=None, description="folder or URL of the vectors that `taugate encode` wrote")
 
     def __post_init__(self) -> None:
-        if self.labels:
-            self._check_labels()
-        engine = external(self.engine)
-        if engine is not None:
-            self._check_engine(engine)
-        if self.candidates.rerank != "off":
-            self._check_second_stage()
-        if engine is None and self.embeddings is not None:
+        for first, second, reason, remedy in self._exclusions():
+            raise InputError(f"{first}: cannot be combined with {second}, because {reason}; {remedy}")
+        if self.embeddings is not None and external(self.engine) is None:
             raise InputError(
                 f"--embeddings {self.embeddings}: needs --engine milvus or pgvector; without an engine, vectors come "
                 "from the cache of embeddings"
             )
 
-    def _check_second_stage(self) -> None:
-        """Raise InputError for options that a second stage does not work with."""
-        rule, rerank = self.rule, self.candidates.rerank
-        refused = {
-            f"--labels {','.join(self.labels)}": (
-                bool(self.labels),
-                "a machine would have to score its candidates too",
+    def _exclusions(self) -> Iterator[tuple[str, str, str, str]]:
+        """Yield the options that are given and exclude each other: both, why, and what to do."""
+        rule, candidates, method = self.rule, self.candidates, METHODS[self.rule.method]
+        count, labels = candidates.rerank_candidates, ",".join(self.labels)
+        strata, answered = (f"--strata metadata.{rule.strata}", rule.strata is not None), self.abstention is not None
+        limit = "few labels can limit one loss of accuracy, for the policy similarity"
+        of_labels = (
+            (f"--holdout {self.holdout:g}", bool(self.holdout), "every judged query counts"),
+            (f"--method {rule.method}", method.certifies and not method.few_labels, limit),
+            (f"--policy {rule.policy}", rule.score is not None and not rule.score.plain, limit),
+            (f"--metric {rule.metric}", rule.metric != "accuracy", limit),
+            (f"--guarantee {rule.guarantee}", rule.on_average, limit),
+            (f"--max-empty {rule.max_empty}", rule.max_empty is not None, limit),
+            (*strata, limit),
+            (f"--count-at-most {rule.count_at_most}", rule.count_at_most is not None, limit),
+            (f"--relevant-from {self.relevant_from}", self.relevant_from is not None, "people answer yes or no"),
+            ("--max-loss with several", bool(rule.further_losses), limit),
+            ("--max-answered", answered, "refusing whole queries needs labels of its own"),
+        )
+        of_engine = (
+            *(
+                (f"--{name} {value}", True, "it is tried on vectors in memory")
+                for name, value in candidates.requested.items()
             ),
-            f"--strata metadata.{rule.strata}": (rule.strata is not None, "strata are certified on the first stage"),
-            f"--tau {rule.tau}": (rule.tau is not None, "each of the two stages has a threshold of its own"),
-            f"--rerank-candidates {self.candidates.rerank_candidates}": (
-                self.candidates.rerank_candidates != "auto" and self.candidates.rerank_candidates < self.k,
+            (*strata, "strata need the metadata of all documents"),
+            ("--max-answered", answered, "refusing whole queries needs the words of all documents"),
+        )
+        of_second_stage = (
+            (f"--labels {labels}", bool(self.labels), "a machine would have to score its candidates too"),
+            (*strata, "strata are certified on the first stage"),
+            (f"--tau {rule.tau}", rule.tau is not None, "each of the two stages has a threshold of its own"),
+            (
+                f"--rerank-candidates {count}",
+                count != "auto" and count < self.k,
                 f"they would be fewer than the {self.k} results",
             ),
-        }
-        _refuse(refused, f"--rerank {rerank}")
+        )
+        one, here = "leave out one of the two", "leave it out, or use --engine faiss"
+        for other, given, excluded, remedy in (
+            (f"--labels {labels}", bool(self.labels), of_labels, one),
+            (f"--engine {self.engine} yet", external(self.engine) is not None, of_engine, here),
+            (f"--rerank {candidates.rerank}", candidates.rerank != "off", of_second_stage, one),
+        ):
+            yield from ((option, other, why, remedy) for option, also, why in excluded if given and also)
 
-    def _check_engine(self, kind: EngineKind) -> None:
-        """Raise InputError for options that need all vectors or texts in memory, which an engine does not give."""
-        rule = self.rule
-        requested = self.candidates.requested.items()
-        refused = {
-            **{f"--{name} {value}": (True, "it is tried on vectors in memory") for name, value in requested},
-            f"--strata metadata.{rule.strata}": (rule.strata is not None, "strata need the metadata of all documents"),
-            "--max-answered": (
-                self.abstention is not None,
-                "refusing whole queries needs the words of all documents",
-            ),
-        }
-        _refuse(refused, f"--engine {kind} yet", "leave it out, or use --engine faiss")
+    @property
+    def refuses(self) -> bool:
+        """Whether queries are refused below a default or given ρ."""
+        return self.refuse != "off"
+
+    @property
+    def rho(self) -> float | None:
+        """The given ρ; None without one."""
+        return self.refuse if isinstance(self.refuse, float) else None
 
     @property
     def labelled_splits(self) -> tuple[str, ...]:
         """The splits that few labels are read from, the release's own first; empty without --labels."""
         return (self.split or HUMAN, *self.labels[1:]) if self.labels else ()
-
-    def _check_labels(self) -> None:
-        """Raise InputError for options that cannot be combined with --labels."""
-        rule, labels, method = self.rule, ",".join(self.labels), METHODS[self.rule.method]
-        single_limit = "few labels can limit one loss of accuracy, for the policy similarity"
-        refused = {
-            f"--holdout {self.holdout:g}": (bool(self.holdout), "every judged query counts"),
-            f"--method {rule.method}": (method.certifies and not method.few_labels, single_limit),
-            f"--policy {rule.policy}": (rule.score is not None and not rule.score.plain, single_limit),
-            f"--metric {rule.metric}": (rule.metric != "accuracy", single_limit),
-            f"--guarantee {rule.guarantee}": (rule.on_average, single_limit),
-            f"--max-empty {rule.max_empty}": (rule.max_empty is not None, single_limit),
-            f"--strata metadata.{rule.strata}": (rule.strata is not None, single_limit),
-            f"--count-at-most {rule.count_at_most}": (rule.count_at_most is not None, single_limit),
-            f"--relevant-from {self.relevant_from}": (self.relevant_from is not None, "people answer yes or no"),
-            "--max-loss with several": (bool(rule.further_losses), single_limit),
-            "--max-answered": (self.abstention is not None, "refusing whole queries needs labels of its own"),
-        }
-        _refuse(refused, f"--labels {labels}")
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> Self:
@@ -313,30 +312,23 @@ class CalibrationSettings(Options):
         gate = {"margin": options.get("margin"), "confidence": options.get("gate_confidence", CONFIDENCE)}
         candidates = CandidateSettings(**of(CandidateSettings), gate=GateSettings(**gate))
         values = of(cls)
-        values["refusal"] = _refuses(options, rule, abstention)
+        values["refuse"] = _refuse_choice(options.get("refuse", "auto"), rule, abstention)
         if values.get("labels"):
             values.setdefault("holdout", 0.0)  # few labels leave none to hold out
         return cls(**values, rule=rule, abstention=abstention, candidates=candidates)
 
 
-def _refuse(refused: Mapping[str, tuple[bool, str]], other: str, remedy: str = "leave out one of the two") -> None:
-    """Raise InputError for the first option that is given and cannot be combined with another one, and say why."""
-    for option, (conflicts, reason) in refused.items():
-        if conflicts:
-            raise InputError(f"{option}: cannot be combined with {other}, because {reason}; {remedy}")
-
-
-def _refuses(options: Mapping[str, Any], rule: ThresholdRule, abstention: AbstentionRule | None) -> bool:
-    """Return whether the default refusal is set: unless other options decide it, or name the threshold."""
-    rho = options.get("rho")
-    if rho is not None and rule.tau is None:
-        raise InputError(f"--rho {rho:g}: a chosen threshold would depend on it; give --tau and --policy as well")
-    if rho is not None and options.get("no_refusal"):
-        raise InputError(f"--no-refusal: --rho {rho:g} asks for refusals; leave out one of the two")
-    if options.get("no_refusal") and abstention is not None:
+def _refuse_choice(
+    choice: RefuseChoice, rule: ThresholdRule, abstention: AbstentionRule | None
+) -> Literal["auto", "off"] | float:
+    """Return what is refused by default: with auto, nothing if other options decide it, or name the threshold."""
+    if choice == "auto":
+        return "off" if abstention is not None or rule.tau is not None else choice
+    if abstention is not None:
         raise InputError(
-            f"--no-refusal: --max-answered {abstention.max_answered:g} asks for refusals; leave out one of the two"
+            f"--refuse {choice}: --max-answered {abstention.max_answered:g} decides what is refused; leave out one of "
+            "the two"
         )
-    if options.get("no_refusal") or abstention is not None:
-        return False
-    return rho is not None or rule.tau is None
+    if choice != "off" and rule.tau is None:
+        raise InputError(f"--refuse {choice}: a chosen threshold would depend on it; give --tau and --policy as well")
+    return choice

@@ -15,9 +15,9 @@ from taugate.calibration.threshold.policy_choice import loss_limits
 from taugate.calibration.threshold.strata import QueryStrata, StrataCertifier
 from taugate.errors import InputError
 from taugate.retrieval.policy.policy import POLICIES
-from taugate.retrieval.release.evidence import Certificate, Interval, StrataRecord, StratumRecord
+from taugate.retrieval.release.evidence import Certificate, StrataRecord, StratumRecord
 from taugate.retrieval.release.outcome_records import PolicyRecord
-from taugate.retrieval.release.records import AbstentionRecord, ErrorLimit, RefusalRecord
+from taugate.retrieval.release.refusal_records import ErrorLimit, RefusalRecord, RequestedLimits
 
 
 @dataclass(frozen=True)
@@ -69,18 +69,14 @@ class LabelledEvidence:
         )
         return certifier.certificates(now, strata, stratum, policy.tau)
 
-    def errors(self, record: AbstentionRecord) -> Sequence[ErrorLimit | None]:
+    def errors(self, limits: RequestedLimits) -> Sequence[ErrorLimit | None]:
         """See `Evidence`."""
-        kept = self.studied.abstention
+        kept = self.studied.refusal
         return (None, None) if kept is None else limits_again(kept, self.studied.search.cluster_ids)
 
     def refusal(self, record: RefusalRecord) -> RefusalRecord | None:
         """See `Evidence`; the study has counted with the ρ that is kept."""
         return None if self.studied.refusal is None else self.studied.refusal.record
-
-    def lost(self, record: RefusalRecord) -> Interval | None:
-        """See `Evidence`."""
-        return None if self.studied.refusal is None else self.studied.refusal.record.lost
 
     def _queries(self, policy: PolicyRecord) -> CalibrationQueries:
         """Return the queries as they certified the policy."""

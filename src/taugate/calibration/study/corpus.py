@@ -7,9 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from taugate.calibration.abstention.certify import CertifiedAbstention, abstain, keep_abstention
-from taugate.calibration.abstention.choose import EncodedCorpus, QueryGroup
-from taugate.calibration.abstention.refusal import DefaultRefusal
+from taugate.calibration.abstention.choose import EncodedCorpus, LabelledGroups, QueryGroup
 from taugate.calibration.encoding.corpus import EncodedTexts
 from taugate.calibration.metrics.inputs import CalibrationInputs
 from taugate.calibration.metrics.isotropy import isotropy
@@ -23,7 +21,7 @@ from taugate.calibration.query_set.wording import compare_wording
 from taugate.calibration.relevance.model import AppliedRelevance, apply_relevance, estimate_relevance
 from taugate.calibration.relevance.probes import LabelledSearch
 from taugate.calibration.study.inherited import Inherited
-from taugate.calibration.study.refusing import RefusalQuestions, divide_queries, refuse_by_default
+from taugate.calibration.study.refusing import LabelledParts, RefusalQuestions
 from taugate.calibration.study.search import DescribedTexts, Parts, StudiedSearch
 from taugate.calibration.study.unanswered import divide_unanswered, question_parts
 from taugate.calibration.threshold.few_labels import FewLabels
@@ -103,44 +101,23 @@ class CorpusSearch(StudiedSearch):
             return None
         return estimate_relevance(judged, encoded.answerable, roles, encoded.documents, encoded.lengths, unanswered)
 
-    def abstention(self, calibration: NDArray[np.int64], inherited: Inherited | None) -> CertifiedAbstention | None:
-        """Choose and certify the abstention policy, or reuse the inherited one; None if there is none."""
-        settings, kept = self.inputs.settings, None if inherited is None else inherited.abstention
-        if settings.abstention is None and kept is None:
-            return None
+    def groups(self, calibration: NDArray[np.int64], kept: AnswerRule | None) -> LabelledGroups:
+        """See `StudiedSearch.groups`."""
         search, encoded = self.queries, self.encoded
         clusters, answerable = search.cluster_ids, len(search.judged)
-        groups = (
-            QueryGroup(
-                [query.text for query in search.dataset.answerable],
-                encoded.answerable,
-                search.judged.top,
-                clusters[:answerable],
-            ),
-            QueryGroup(
-                [query.text for query in search.dataset.unanswerable],
-                encoded.unanswerable,
-                search.unanswerable,
-                clusters[answerable:],
-            ),
-        )
-        corpus = EncodedCorpus(encoded.documents, self._document_words(None if kept is None else kept[0]))
-        if kept is not None:
-            return keep_abstention(kept, *groups, corpus, calibration, settings.seed)
-        if settings.abstention is None:
-            raise AssertionError("abstention is neither requested nor inherited")
-        return abstain(settings.abstention, *groups, corpus, calibration, settings.seed)
+        groups = [
+            QueryGroup([query.text for query in queries], vectors, top, of_queries)
+            for queries, vectors, top, of_queries in (
+                (search.dataset.answerable, encoded.answerable, search.judged.top, clusters[:answerable]),
+                (search.dataset.unanswerable, encoded.unanswerable, search.unanswerable, clusters[answerable:]),
+            )
+        ]
+        corpus = EncodedCorpus(encoded.documents, self._document_words(kept))
+        return LabelledGroups(groups[0], groups[1], corpus, calibration, self.inputs.settings.seed)
 
-    def refusal(self, parts: Parts, roles: QueryRoles | None, inherited: Inherited | None) -> DefaultRefusal | None:
-        """Choose the default refusal, or keep the inherited one; None if the settings ask for none."""
-        settings, kept = self.inputs.settings, None if inherited is None else inherited.refusal
-        if not settings.refusal and kept is None:
-            return None
-        divided = divide_queries(parts, roles, settings.rule)
-        questions = RefusalQuestions.of_corpus(self.queries, divided)
-        if questions is None:
-            return None
-        return refuse_by_default(self.queries, questions, divided, roles, settings, kept)
+    def questions(self, parts: LabelledParts) -> RefusalQuestions | None:
+        """See `StudiedSearch.questions`."""
+        return RefusalQuestions.of_corpus(self.queries, parts, self.inputs.settings.seed)
 
     def few_labels(self) -> FewLabels | None:
         """Estimate from few labels and a machine; None if labels are used alone."""

@@ -6,8 +6,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.calibration.abstention.no_answer import answered_off_topic, answered_unanswerable
-from taugate.calibration.abstention.refusal import DefaultRefusal
+from taugate.calibration.abstention.no_answer import refused_off_topic, refused_unanswerable
 from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.metrics.inputs import StudyInputs
 from taugate.calibration.metrics.measure import PartName, measure
@@ -26,7 +25,7 @@ from taugate.retrieval.release.evidence import Alternative, RelevanceRecord, Str
 from taugate.retrieval.release.labels import LabelsRecord
 from taugate.retrieval.release.methods import METHODS
 from taugate.retrieval.release.outcome_records import MetricsRecord, PolicyRecord
-from taugate.retrieval.release.records import NoAnswerRecord
+from taugate.retrieval.release.refusal_records import QuestionKind, RefusalRecord, RefusedQuestions
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,7 @@ class Decided:
     metrics: dict[PartName, MetricsRecord]
     alternatives: list[Alternative]
     relevance: RelevanceRecord | None
-    no_answer: NoAnswerRecord | None
+    refusal: RefusalRecord | None
     labels: LabelsRecord | None
 
 
@@ -77,7 +76,7 @@ def decide(study: Study, inputs: StudyInputs, inherited: Inherited | None = None
         metrics=metrics,
         alternatives=other_rules,
         relevance=_reliability(study, inputs, inherited),
-        no_answer=_answered_without_answer(study, policy),
+        refusal=_refusal(study, policy),
         labels=None if few_labels is None else few_labels.record(policy, settings.rule),
     )
 
@@ -115,10 +114,9 @@ def _stratified(
 
 def _counting_refusals(policy: PolicyRecord, study: Study) -> PolicyRecord:
     """Say in the guarantee whether it counts refused queries as lost."""
-    if study.refusing is None or not policy.certificates or policy.tau is None:
+    if study.refusal is None or not policy.certificates or policy.tau is None:
         return policy
-    # Estimates from few labels are of the cut alone.
-    cut_alone = study.refusal is None or policy.statement == "labels"
+    cut_alone = study.refusal.record.comes_on_top(policy.statement)
     counted = words.WITHOUT_REFUSALS if cut_alone else words.WITH_REFUSALS
     return policy.model_copy(update={"guarantee": f"{policy.guarantee} {counted}"})
 
@@ -161,18 +159,21 @@ def _reliability(study: Study, inputs: StudyInputs, inherited: Inherited | None)
     return None
 
 
-def _answered_without_answer(study: Study, policy: PolicyRecord) -> NoAnswerRecord | None:
-    """Count the unanswerable queries that get a result, or off-topic questions if there are no unanswerable queries.
+def _refusal(study: Study, policy: PolicyRecord) -> RefusalRecord | None:
+    """Record what refuses queries, with the queries without an answer that get no result; None if neither is known.
 
-    None with the default refusal, whose record counts them, and if there is nothing to count.
+    The default ρ has counted them. Without it, unanswerable queries are counted, or else off-topic questions.
     """
-    scored, search = study.scored, study.search
-    if isinstance(study.refusing, DefaultRefusal):
-        return None
+    scored, search, refusal = study.scored, study.search, study.refusal
+    if refusal is not None and refusal.record.is_default:
+        return refusal.record
+    evidence: dict[QuestionKind, RefusedQuestions] = {}
     if len(scored.unanswerable):
         units = SamplingUnits.from_clusters(search.cluster_ids[len(scored.judged) :])
-        return answered_unanswerable(scored, policy, units, study.refusing)
-    if not isinstance(search, LabelledSearch) or not search.dataset.off_topic:  # there is no encoder for them
-        return None
-    estimated = search.off_topic_relevance(None if study.estimated is None else study.estimated.relevance)
-    return answered_off_topic(search.off_topic, estimated, policy)
+        evidence = {"unanswerable": refused_unanswerable(scored, policy, units, refusal)}
+    elif isinstance(search, LabelledSearch) and search.dataset.off_topic:  # else there is no encoder for them
+        estimated = search.off_topic_relevance(None if study.estimated is None else study.estimated.relevance)
+        evidence = {"off_topic": refused_off_topic(search.off_topic, estimated, policy)}
+    if refusal is not None:
+        return refusal.record.model_copy(update={"evidence": evidence})
+    return RefusalRecord(evidence=evidence) if evidence else None

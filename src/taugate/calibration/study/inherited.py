@@ -13,7 +13,7 @@ from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.methods import Method
 from taugate.retrieval.release.outcome_records import PolicyRecord
 from taugate.retrieval.release.reader import Release
-from taugate.retrieval.release.records import AbstentionRecord, RefusalRecord
+from taugate.retrieval.release.refusal_records import RefusalRecord
 from taugate.retrieval.release.verify import verify
 from taugate.retrieval.rerank.stage import SecondStageRule
 from taugate.retrieval.retriever import Retriever
@@ -29,20 +29,23 @@ class Inherited:
         relevance_record: Record of the model, None if the release has none.
         chosen_by: Method that chose τ in the earlier release.
         policy: The policy, None if only the model is reused.
-        abstention: The rule by which queries are refused, with its record; None if there is none.
-        refusal: Record of the default refusal, None if there is none.
+        refusal: The rule by which queries are refused, with its record; None if there is none.
     """
 
     relevance: Relevance | ScoreRelevance | None
     relevance_record: RelevanceRecord | None
     chosen_by: Method
     policy: PolicyRecord | None = None
-    abstention: tuple[AnswerRule, AbstentionRecord] | None = None
-    refusal: RefusalRecord | None = None
+    refusal: tuple[AnswerRule, RefusalRecord] | None = None
+
+    @property
+    def refuses_by_default(self) -> bool:
+        """Whether it has a default ρ."""
+        return self.refusal is not None and self.refusal[1].is_default
 
     @classmethod
     def everything(cls, release: Release) -> Self:
-        """Reuse the model, the policy and the abstention rule of an opened release; of two stages, of the second."""
+        """Reuse the model, the policy and the refusals of an opened release; of two stages, of the second."""
         second = release.retriever.second
         return cls._of(release.manifest, release.retriever if second is None else second.rule)
 
@@ -53,11 +56,11 @@ class Inherited:
 
     @classmethod
     def _of(cls, manifest: Manifest, rule: Retriever | SecondStageRule) -> Self:
-        refusing = None
-        if rule.abstention is not None and manifest.abstention is not None:
-            refusing = (rule.abstention, manifest.abstention)
+        refusal = None
+        if rule.abstention is not None and manifest.refusal is not None:
+            refusal = (rule.abstention, manifest.refusal)
         policy = manifest.policy
-        return cls(rule.relevance, manifest.relevance, policy.method, policy, refusing, manifest.refusal)
+        return cls(rule.relevance, manifest.relevance, policy.method, policy, refusal)
 
     @classmethod
     def model_of(cls, release: Path, encoder_sha256: str, k: int) -> Self | None:
@@ -75,8 +78,8 @@ class Inherited:
         Raises:
             ReleaseError: If the release cannot be read.
         """
-        manifest = verify(release)
-        if not isinstance(manifest, Manifest) or manifest.second_stage is not None:
+        manifest = verify(release).searchable
+        if manifest is None or manifest.second_stage is not None:
             return None
         encoder = manifest.float32_encoder or manifest.answering
         if (encoder.sha256, manifest.policy.k) != (encoder_sha256, k):

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.calibration.abstention.certify import CertifiedAbstention
 from taugate.calibration.relevance.probes import LabelledSearch
 from taugate.calibration.study.outcomes import Calibrated
 from taugate.retrieval.policy.policy import POLICIES, Mask
@@ -107,9 +106,9 @@ def _unanswerable(calibrated: Calibrated) -> _Questions:
 
 def _off_topic(calibrated: Calibrated) -> _Questions | None:
     """Return the questions about other subjects that count, those that chose nothing; None if none was searched."""
-    search = calibrated.search
+    search, refusal = calibrated.search, calibrated.refusal
     # A certified score other than the best similarity is not computed for these questions.
-    if not isinstance(search, LabelledSearch) or isinstance(calibrated.refusing, CertifiedAbstention):
+    if not isinstance(search, LabelledSearch) or (refusal is not None and not refusal.record.is_default):
         return None
     if not search.dataset.off_topic:  # there is no encoder for them
         return None
@@ -126,7 +125,7 @@ def _off_topic(calibrated: Calibrated) -> _Questions | None:
             questions.top.scores, None if estimated is None else estimated[remaining]
         ),
         best,
-        None if calibrated.refusing is None else best,
+        None if refusal is None else best,
         rows=np.arange(len(best)),
     )
 

@@ -5,11 +5,13 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
+from taugate.calibration.abstention.choose import LabelledGroups, QueryGroup
 from taugate.calibration.abstention.refusal import (
     MAX_LOST,
-    DefaultRefusal,
     LostShares,
+    Refusal,
     RefusalEvidence,
     ScoredQuestions,
     can_limit,
@@ -22,11 +24,12 @@ from taugate.calibration.metrics.splits import QueryRoles
 from taugate.calibration.relevance.probes import LabelledSearch
 from taugate.calibration.settings.rules import ThresholdRule
 from taugate.calibration.settings.settings import CalibrationSettings
+from taugate.calibration.study.growth import Best, Growth
 from taugate.ingestion.dataset.off_topic import OffTopicQuestion, off_topic_table
 from taugate.ingestion.runs.run import Run
 from taugate.retrieval.policy.abstention import AnswerRule, AnswerScore, Signals
 from taugate.retrieval.policy.policy import Mask
-from taugate.retrieval.release.records import RefusalRecord
+from taugate.retrieval.release.refusal_records import QuestionKind, RefusalRecord
 from taugate.retrieval.vectors.similarity import Float32
 
 
@@ -64,40 +67,37 @@ def divide_queries(parts: Mapping[PartName, QueryPart], roles: QueryRoles | None
 
 
 class RefusalQuestions(NamedTuple):
-    """Questions that no document answers, by kind; None if there are none of a kind.
+    """Questions that no document answers.
 
     Attributes:
-        off_topic: Questions about other subjects.
-        request: Short requests to an assistant.
-        near_miss: Near misses; none of them chooses ρ.
-        unanswerable: The user's unanswerable queries.
+        kinds: The questions by kind, at least those about other subjects; near misses never choose ρ.
         left_out: Number of off-topic questions and requests that the documents seem to answer, which do not count.
+        growth: Forecasts what becomes of ρ if the corpus doubles; None if nothing is known of the corpus.
     """
 
-    off_topic: ScoredQuestions
-    request: ScoredQuestions | None
-    near_miss: ScoredQuestions | None
-    unanswerable: ScoredQuestions | None
+    kinds: Mapping[QuestionKind, ScoredQuestions]
     left_out: int
+    growth: Growth | None = None
 
     @classmethod
-    def of_corpus(cls, search: LabelledSearch, parts: LabelledParts) -> Self | None:
+    def of_corpus(cls, search: LabelledSearch, parts: LabelledParts, seed: int) -> Self | None:
         """Take the questions of a searched data set; None if the documents seem to answer all about other subjects."""
         scores, found = search.judged.top.scores[:, 0], np.flatnonzero(search.judged.accuracy() > 0)
         remains = search.off_topic_remaining(scores[found][parts.limits[found]])
-        off_topic, request = _shipped(
-            search.off_topic.top.scores[remains, 0],
-            [question for question, left in zip(search.dataset.off_topic, remains, strict=True) if left],
-        )
-        if off_topic is None:
-            return None
+        asked = [question for question, left in zip(search.dataset.off_topic, remains, strict=True) if left]
+
+        def choosing(best: Best) -> dict[QuestionKind, ScoredQuestions]:
+            unanswerable = _unanswerable(search, best(search.own.top), search.own.clusters, parts)
+            kinds = {**_shipped(best(search.off_topic.top)[remains], asked), "unanswerable": unanswerable}
+            return {kind: questions for kind, questions in kinds.items() if questions is not None}
+
         near = [kind for kind, _ in search.near_misses]
         near_scores = np.concatenate([kind.top.scores[:, 0] for kind in near])
         near_miss = ScoredQuestions.of(
             near_scores, np.concatenate([kind.clusters for kind in near]), np.zeros(len(near_scores), dtype=np.bool_)
         )
-        unanswerable = _unanswerable(search, search.own.top.scores[:, 0], search.own.clusters, parts)
-        return cls(off_topic, request, near_miss, unanswerable, int((~remains).sum()))
+        kinds = {**choosing(lambda top: top.scores[:, 0]), "near_miss": near_miss}
+        return cls._of(kinds, int((~remains).sum()), Growth(search, choosing, seed))
 
     @classmethod
     def of_run(cls, search: SearchedQueries, off_topic: Run, parts: LabelledParts) -> Self | None:
@@ -105,14 +105,36 @@ class RefusalQuestions(NamedTuple):
         table = {question.text: question for question in off_topic_table()}
         # A question without results needs no refusal, and those of the user's own count as about other subjects.
         answered = [query for query in off_topic.queries.values() if len(query)]
-        others, short = _shipped(
+        shipped = _shipped(
             np.array([query.scores[0] for query in answered], dtype=np.float32),
             [table.get(query.text or "") for query in answered],
         )
-        if others is None:
-            return None
         clusters = search.cluster_ids[len(search.judged) :]
-        return cls(others, short, None, _unanswerable(search, search.unanswerable.scores[:, 0], clusters, parts), 0)
+        unanswerable = _unanswerable(search, search.unanswerable.scores[:, 0], clusters, parts)
+        return cls._of({**shipped, "unanswerable": unanswerable}, 0)
+
+    @classmethod
+    def _of(
+        cls, kinds: Mapping[QuestionKind, ScoredQuestions | None], left_out: int, growth: Growth | None = None
+    ) -> Self | None:
+        present = {kind: questions for kind, questions in kinds.items() if questions is not None}
+        return cls(present, left_out, growth) if "off_topic" in present else None
+
+
+def scored_groups(search: SearchedQueries, calibration: NDArray[np.int64], seed: int) -> LabelledGroups:
+    """Return the labelled queries of a search whose results have no vectors to learn from; see `LabelledGroups`."""
+    clusters, count = search.cluster_ids, len(search.judged)
+    kinds = (
+        (search.dataset.answerable, search.judged.top, clusters[:count], search.components[0]),
+        (search.dataset.unanswerable, search.unanswerable, clusters[count:], search.components[1]),
+    )
+    answerable, unanswerable = (
+        QueryGroup(
+            [query.text for query in queries], np.empty((len(queries), 0), dtype=np.float32), top, members, components
+        )
+        for queries, top, members, components in kinds
+    )
+    return LabelledGroups(answerable, unanswerable, None, calibration, seed)
 
 
 def refuse_by_default(
@@ -122,7 +144,7 @@ def refuse_by_default(
     roles: QueryRoles | None,
     settings: CalibrationSettings,
     kept: RefusalRecord | None,
-) -> DefaultRefusal:
+) -> Refusal:
     """Choose ρ, or keep that of an earlier release, and measure what it refuses.
 
     Args:
@@ -142,7 +164,7 @@ def refuse_by_default(
     # certified for them.
     limits = parts.limits[found] & (not provisional or rule.statement is not None)
     right = ScoredQuestions(scores[found], search.units.take(found), limits) if len(found) else None
-    evidence = RefusalEvidence(right, **questions._asdict(), lost=LostShares.under(rule), kept=rho)
+    evidence = RefusalEvidence(right, questions.kinds, questions.left_out, LostShares.under(rule), rho)
     uncertified = None
     if right is not None and rule.statement is not None and rho is None:
         usual = parts.certifies if settings.holdout else parts.limits | parts.certifies
@@ -153,7 +175,10 @@ def refuse_by_default(
         scores, search.unanswerable.scores[:, 0], np.float32(evidence.rho), certified=True, fitted=fitted
     )
     rule_served = AnswerRule(AnswerScore("best_similarity", Signals(search.judged.top.scores.shape[1])), evidence.rho)
-    return DefaultRefusal(rule_served, evidence.record(provisional=provisional, uncertified=uncertified), answering)
+    record = evidence.record(provisional=provisional, uncertified=uncertified)
+    if questions.growth is not None and rho is None:
+        record = record.model_copy(update={"doubled": questions.growth.doubled(evidence)})
+    return Refusal(rule_served, record, answering)
 
 
 def _unanswerable(
@@ -166,7 +191,7 @@ def _unanswerable(
 
 def _shipped(
     scores: Float32, questions: Sequence[OffTopicQuestion | None]
-) -> tuple[ScoredQuestions | None, ScoredQuestions | None]:
+) -> Mapping[QuestionKind, ScoredQuestions | None]:
     """Divide (o,) questions into those about other subjects, and requests; None is a question of the user's own."""
     requests, chooses = (
         np.array([question is not None and getattr(question, name) for question in questions], dtype=np.bool_)
@@ -179,4 +204,4 @@ def _shipped(
         scored = ScoredQuestions.of(scores[rows], np.arange(rows.sum()), (of_user | chooses)[rows])
         return scored if scored is None or of_user[rows].any() else replace(scored, fields=fields[rows])
 
-    return kind(~requests), kind(requests)
+    return {"off_topic": kind(~requests), "request": kind(requests)}

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from taugate.calibration.abstention.certify import CertifiedAbstention
+from taugate.calibration.abstention.choose import LabelledGroups
 from taugate.calibration.encoding.rerankers import RequestedReranker
 from taugate.calibration.gate.reranking import JudgingQueries, StageResults
 from taugate.calibration.metrics.clusters import SamplingUnits
@@ -30,10 +30,11 @@ from taugate.calibration.relevance.score_model import apply_score_relevance, est
 from taugate.calibration.relevance.unanswered import UnansweredQuestions
 from taugate.calibration.study.corpus import CorpusSearch
 from taugate.calibration.study.inherited import Inherited
-from taugate.calibration.study.score_abstention import abstain_by_scores
+from taugate.calibration.study.refusing import scored_groups
 from taugate.calibration.study.search import DescribedTexts, Parts
 from taugate.ingestion.dataset.labelled_query import LabelledQuery
 from taugate.retrieval.index.top_k import TopK
+from taugate.retrieval.policy.abstention import AnswerRule
 from taugate.retrieval.policy.relevance import Relevance
 from taugate.retrieval.policy.scales import SCALES, RerankerScale
 from taugate.retrieval.policy.score_relevance import ScoreRelevance
@@ -267,9 +268,9 @@ class RerankedSearch(CorpusSearch):
         with threadpool_limits(limits=1):  # the same data give the same bits
             return estimated, estimated.relevance.estimate(self.queries.unanswerable.scores, unanswerable)
 
-    def abstention(self, calibration: NDArray[np.int64], inherited: Inherited | None) -> CertifiedAbstention | None:
-        """See `abstain_by_scores`."""
-        return abstain_by_scores(self.queries, calibration, self.inputs.settings, inherited)
+    def groups(self, calibration: NDArray[np.int64], kept: AnswerRule | None) -> LabelledGroups:
+        """See `StudiedSearch.groups`; the scores of results are all that is known of both stages."""
+        return scored_groups(self.queries, calibration, self.inputs.settings.seed)
 
     def few_labels(self) -> None:
         """Return None: labels are used alone."""

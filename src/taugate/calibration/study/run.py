@@ -7,9 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from taugate.calibration.abstention.certify import CertifiedAbstention
-from taugate.calibration.abstention.choose import MIN_LABELLED
-from taugate.calibration.abstention.refusal import DefaultRefusal
+from taugate.calibration.abstention.choose import MIN_LABELLED, LabelledGroups
 from taugate.calibration.metrics.documents import grades_of
 from taugate.calibration.metrics.inputs import StudyInputs
 from taugate.calibration.metrics.measure import QueryPart
@@ -19,14 +17,14 @@ from taugate.calibration.metrics.splits import QueryRoles
 from taugate.calibration.relevance.model import AppliedRelevance
 from taugate.calibration.relevance.score_model import estimate_score_relevance
 from taugate.calibration.study.inherited import Inherited
-from taugate.calibration.study.refusing import RefusalQuestions, divide_queries, refuse_by_default
-from taugate.calibration.study.score_abstention import abstain_by_scores
+from taugate.calibration.study.refusing import LabelledParts, RefusalQuestions, scored_groups
 from taugate.calibration.study.search import Parts, StudiedSearch
 from taugate.errors import InputError
 from taugate.ingestion.runs.judged_run import JudgedRun
 from taugate.ingestion.runs.run import Run
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.index.top_k import TopK
+from taugate.retrieval.policy.abstention import AnswerRule, AnswerScore
 from taugate.retrieval.policy.component_signals import Components
 from taugate.retrieval.policy.scales import SCALES
 from taugate.retrieval.vectors.similarity import Float32
@@ -133,25 +131,25 @@ class RunSearch(StudiedSearch):
             scores = self.queries.unanswerable.scores
             return estimated, estimated.relevance.estimate(scores, of_unanswerable)
 
-    def abstention(self, calibration: NDArray[np.int64], inherited: Inherited | None) -> CertifiedAbstention | None:
-        """See `abstain_by_scores`."""
-        chosen = abstain_by_scores(self.queries, calibration, self.inputs.settings)
-        if chosen is not None and chosen.rule.score.name == "best_similarity" and (reason := _equal_best(self.queries)):
+    def groups(self, calibration: NDArray[np.int64], kept: AnswerRule | None) -> LabelledGroups:
+        """See `StudiedSearch.groups`."""
+        return scored_groups(self.queries, calibration, self.inputs.settings.seed)
+
+    def check_refusals(self, score: AnswerScore) -> None:
+        """See `StudiedSearch.check_refusals`."""
+        if score.is_best_result and (reason := _equal_best(self.queries)):
             raise InputError(
                 f"{self.inputs.dataset.run.path}: {reason}, and too few queries are judged to fit a model of the "
                 f"component scores; label at least {MIN_LABELLED} with an answer and as many without, or leave "
                 "out --max-answered"
             )
-        return chosen
 
-    def refusal(self, parts: Parts, roles: QueryRoles | None, inherited: Inherited | None) -> DefaultRefusal | None:
-        """Choose ρ by the run of off-topic questions; None without one, or if best scores tell no queries apart."""
-        settings, off_topic = self.inputs.settings, self.inputs.off_topic
-        if not settings.refusal or off_topic is None or _equal_best(self.queries) is not None:
+    def questions(self, parts: LabelledParts) -> RefusalQuestions | None:
+        """Return those of the run of off-topic questions; None without one, or if best scores tell no queries apart."""
+        off_topic = self.inputs.off_topic
+        if off_topic is None or _equal_best(self.queries) is not None:
             return None
-        divided = divide_queries(parts, roles, settings.rule)
-        questions = RefusalQuestions.of_run(self.queries, off_topic, divided)
-        return None if questions is None else refuse_by_default(self.queries, questions, divided, roles, settings, None)
+        return RefusalQuestions.of_run(self.queries, off_topic, parts)
 
     def few_labels(self) -> None:
         """Return None: labels are used alone."""

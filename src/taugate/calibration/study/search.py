@@ -7,15 +7,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.calibration.abstention.certify import CertifiedAbstention
-from taugate.calibration.abstention.refusal import DefaultRefusal
+from taugate.calibration.abstention.choose import LabelledGroups
 from taugate.calibration.metrics.measure import PartName, QueryPart
 from taugate.calibration.metrics.searched import SearchedQueries
 from taugate.calibration.metrics.splits import QueryRoles
 from taugate.calibration.query_set.wording import Wording
 from taugate.calibration.relevance.model import AppliedRelevance
 from taugate.calibration.study.inherited import Inherited
+from taugate.calibration.study.refusing import LabelledParts, RefusalQuestions
 from taugate.calibration.threshold.few_labels import FewLabels
+from taugate.retrieval.policy.abstention import AnswerRule, AnswerScore
 from taugate.retrieval.release.evidence import IsotropyRecord
 from taugate.retrieval.release.records import QuerySetRecord
 from taugate.retrieval.vectors.similarity import Float32
@@ -85,17 +86,20 @@ class StudiedSearch(ABC):
         """
 
     @abstractmethod
-    def abstention(self, calibration: NDArray[np.int64], inherited: Inherited | None) -> CertifiedAbstention | None:
-        """Choose and certify the abstention policy, or reuse an inherited one; None if there is none.
+    def groups(self, calibration: NDArray[np.int64], kept: AnswerRule | None) -> LabelledGroups:
+        """Return the labelled queries with all that a score of whole queries may be made of.
 
         Args:
             calibration: Positions of the answerable queries that may choose or certify.
-            inherited: Parts of an earlier release; None without any.
+            kept: Rule of an earlier release that scores them; None to choose one.
         """
 
     @abstractmethod
-    def refusal(self, parts: Parts, roles: QueryRoles | None, inherited: Inherited | None) -> DefaultRefusal | None:
-        """Choose the default refusal, or keep an inherited one; None if the settings ask for none."""
+    def questions(self, parts: LabelledParts) -> RefusalQuestions | None:
+        """Return the questions that no document answers, which choose the default ρ; None without any."""
+
+    def check_refusals(self, score: AnswerScore) -> None:  # noqa: B027 (most searches accept any)
+        """Raise InputError if the chosen score cannot tell the queries that are to be refused."""
 
     @abstractmethod
     def few_labels(self) -> FewLabels | None:

@@ -2,19 +2,20 @@
 
 from dataclasses import dataclass
 
-from taugate.calibration.abstention.certify import CertifiedAbstention
-from taugate.calibration.abstention.refusal import DefaultRefusal
+from taugate.calibration.abstention.certify import keep_refusal, refuse_within_limits
+from taugate.calibration.abstention.refusal import Refusal
 from taugate.calibration.metrics.inputs import StudyInputs
 from taugate.calibration.metrics.measure import PartName
 from taugate.calibration.metrics.ranking import ScoredQueries
 from taugate.calibration.metrics.searched import SearchedQueries
 from taugate.calibration.metrics.splits import QueryRoles
 from taugate.calibration.relevance.model import AppliedRelevance, EstimatedRelevance
+from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.study.inherited import Inherited
-from taugate.calibration.study.search import DescribedTexts, ScoredPart, StudiedSearch
+from taugate.calibration.study.refusing import divide_queries, refuse_by_default
+from taugate.calibration.study.search import DescribedTexts, Parts, ScoredPart, StudiedSearch
 from taugate.calibration.threshold.few_labels import FewLabels
 from taugate.retrieval.policy.abstention import AnswerRule
-from taugate.retrieval.release.records import AbstentionRecord, RefusalRecord
 
 
 @dataclass(frozen=True)
@@ -27,8 +28,7 @@ class Study:
         parts: "calibration" and, with a holdout, "heldout".
         roles: Calibration queries that fit, and those that do not, None if there are too few.
         estimated: Model of relevance with its probabilities, None without one.
-        abstention: Certified rule that refuses queries as a whole; None without one.
-        refusal: Default rule that refuses queries as a whole; None without one.
+        refusal: What refuses queries as a whole; None if nothing does.
         few_labels: Estimates from few labels and a machine, None if labels are used alone.
         texts: What queries and documents are like; None if neither texts nor vectors are known.
     """
@@ -38,8 +38,7 @@ class Study:
     parts: dict[PartName, ScoredPart]
     roles: QueryRoles | None
     estimated: AppliedRelevance | None
-    abstention: CertifiedAbstention | None
-    refusal: DefaultRefusal | None
+    refusal: Refusal | None
     few_labels: FewLabels | None
     texts: DescribedTexts | None
 
@@ -49,24 +48,9 @@ class Study:
         return self.estimated if isinstance(self.estimated, EstimatedRelevance) else None
 
     @property
-    def refusing(self) -> CertifiedAbstention | DefaultRefusal | None:
-        """What refuses queries as a whole, certified or by default; None if nothing does."""
-        return self.abstention or self.refusal
-
-    @property
     def answer_rule(self) -> AnswerRule | None:
         """The rule that refuses queries as a whole; None without one."""
-        return None if self.refusing is None else self.refusing.rule
-
-    @property
-    def abstention_record(self) -> AbstentionRecord | None:
-        """The record of the certified rule; None without one."""
-        return None if self.abstention is None else self.abstention.record
-
-    @property
-    def refusal_record(self) -> RefusalRecord | None:
-        """The record of the default rule; None without one."""
-        return None if self.refusal is None else self.refusal.record
+        return None if self.refusal is None else self.refusal.rule
 
     @property
     def measured(self) -> ScoredPart:
@@ -93,16 +77,14 @@ def study(inputs: StudyInputs, searching: StudiedSearch, inherited: Inherited | 
             for name, part in inputs.drawn.parts.items()
         }
     members = parts["calibration"].members
-    refuses = settings.refusal or (inherited is not None and inherited.refusal is not None)
+    refuses = settings.refuses or (inherited is not None and inherited.refuses_by_default)
     with job.stage("model"):
         roles = QueryRoles.assign(members, units, settings.seed)
         modelled = searching.relevance(parts, roles, inherited, refuses=refuses)
         estimated, of_unanswerable = (None, None) if modelled is None else modelled
     with job.stage("abstention"):
-        abstention = searching.abstention(members, inherited)
-        refusal = searching.refusal(parts, roles, inherited)
-        refusing = abstention or refusal
-        answering = None if refusing is None else refusing.answering
+        refusal = _refusal(searching, parts, roles, settings, inherited)
+        answering = None if refusal is None else refusal.answering
         of_answerable = None if estimated is None else estimated.answerable
         scored = ScoredQueries(
             search.judged, search.unanswerable, of_answerable, of_unanswerable, answering, shares=search.shares
@@ -111,4 +93,36 @@ def study(inputs: StudyInputs, searching: StudiedSearch, inherited: Inherited | 
         few_labels = searching.few_labels()
     with job.stage("query set"):
         texts = searching.texts(parts)
-    return Study(search, scored, parts, roles, estimated, abstention, refusal, few_labels, texts)
+    return Study(search, scored, parts, roles, estimated, refusal, few_labels, texts)
+
+
+def _refusal(
+    searching: StudiedSearch,
+    parts: Parts,
+    roles: QueryRoles | None,
+    settings: CalibrationSettings,
+    inherited: Inherited | None,
+) -> Refusal | None:
+    """Decide what refuses queries as a whole: the inherited rule, requested limits, or the default; None for nothing.
+
+    Args:
+        searching: The search.
+        parts: Parts of the answerable queries.
+        roles: Roles of the calibration queries, None if there are too few.
+        settings: All settings.
+        inherited: Parts of an earlier release to reuse.
+    """
+    kept, members = None if inherited is None else inherited.refusal, parts["calibration"].members
+    if kept is not None and not kept[1].is_default:
+        return keep_refusal(kept, searching.groups(members, kept[0]))
+    if settings.abstention is not None:
+        refusal = refuse_within_limits(settings.abstention, searching.groups(members, None))
+        searching.check_refusals(refusal.rule.score)
+        return refusal
+    if not settings.refuses and kept is None:
+        return None
+    divided = divide_queries(parts, roles, settings.rule)
+    questions = searching.questions(divided)
+    if questions is None:
+        return None
+    return refuse_by_default(searching.queries, questions, divided, roles, settings, kept and kept[1])

@@ -114,9 +114,9 @@ def with_shortage(
     strictest = min(policy.certificates, key=lambda certificate: certificate.most)
     nats = -math.log((1 - rule.confidence) / (1 + len(rule.further_losses)))
     labelled = LabelledDocuments.of(evidence, strictest, rule.metric, nats)
-    options = ["--no-refusal"] if settings.refusal and _certified_without_refusal(rule, evidence) else []
+    options = ["--refuse off"] if settings.refuses and _certified_without_refusal(rule, evidence) else []
     if units.unit == "document" and not _request(settings).fits:
-        options += _options(labelled, evidence, all_certify(settings.holdout, refuses=settings.refusal))
+        options += _options(labelled, evidence, all_certify(settings.holdout, refuses=settings.refuses))
     missing["options"] = options
     guarantee, unlabelled, usual = (
         policy.guarantee,
@@ -165,7 +165,7 @@ def _certified_without_refusal(rule: ThresholdRule, evidence: CalibrationQueries
 
 
 def _request(settings: CalibrationSettings) -> RuleVariant:
-    return RuleVariant(settings.holdout, settings.rule, refuses=settings.refusal)
+    return RuleVariant(settings.holdout, settings.rule, refuses=settings.refuses)
 
 
 def _options(labelled: LabelledDocuments, evidence: CalibrationQueries, all_queries: str) -> list[str]:

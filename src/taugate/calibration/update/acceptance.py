@@ -6,12 +6,12 @@ from pathlib import Path
 from taugate.calibration.encoding.corpus import EncodedTexts, with_words
 from taugate.calibration.encoding.source import Encoders
 from taugate.calibration.gate.accept import accept_updated_index
-from taugate.calibration.gate.accepted import AcceptedSearch, RecordedProjection
-from taugate.calibration.gate.baseline import GateState, LexicalPart, SearchTrial
+from taugate.calibration.gate.accepted import AcceptedSearch, LexicalPart, RecordedProjection
+from taugate.calibration.gate.baseline import GateState, SearchTrial
 from taugate.calibration.metrics.inputs import CalibrationInputs
 from taugate.errors import ReleaseError
 from taugate.retrieval.index.hybrid import HybridIndex
-from taugate.retrieval.release.encoders import load_release_encoder
+from taugate.retrieval.release.encoders import EncoderFolder
 from taugate.retrieval.release.layout import ENCODER_FOLDER
 from taugate.retrieval.release.reader import Release
 from taugate.retrieval.vectors.similarity import require_in_memory
@@ -35,10 +35,10 @@ def release_encoders(folder: Path, release: Release) -> Encoders:
         )
     if not manifest.reads_texts:
         return Encoders.of_vectors(manifest.encoder.dimension, manifest.encoder.max_norm)
-    queries, *exact = [load_release_encoder(folder / name, manifest, None) for name in manifest.query_encoders]
+    queries, *exact = [EncoderFolder(folder / name).open(manifest, None) for name in manifest.query_encoders]
     float32 = exact[0] if exact else None
     if manifest.query_encoder is not None:
-        return Encoders(queries, load_release_encoder(folder / ENCODER_FOLDER, manifest, None), float32)
+        return Encoders(queries, EncoderFolder(folder / ENCODER_FOLDER).open(manifest, None), float32)
     return Encoders(queries, float32 or queries, float32)
 
 

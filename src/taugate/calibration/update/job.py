@@ -1,31 +1,34 @@
 """One update, from a newer corpus to a release; `update` shows the stages in order."""
 
 import tempfile
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Self
 
 import numpy as np
 
 from taugate.calibration.comparison.publish import Promotion
 from taugate.calibration.encoding.changes import UNKNOWN, CorpusChanges, CorpusDigests, ReusableVectors
-from taugate.calibration.encoding.corpus import EncodedDataset, query_texts
+from taugate.calibration.encoding.corpus import query_texts
 from taugate.calibration.encoding.outgoing import announce
 from taugate.calibration.encoding.rerankers import RequestedReranker
+from taugate.calibration.encoding.source import Encoders
 from taugate.calibration.encoding.token_vectors import EarlierTokens
 from taugate.calibration.engines.stored import JOB_ACCESS, documents_of
-from taugate.calibration.gate.accepted import AcceptedSearch
+from taugate.calibration.engines.upload import connect_engine
 from taugate.calibration.job.reading import check_sizes
+from taugate.calibration.job.release_stages import Calibration
 from taugate.calibration.job.reranking import (
     AcceptedSecondStage,
     known_pairs,
     study_first_stage,
     token_vectors_record,
 )
-from taugate.calibration.job.stages import CalibrationStages
+from taugate.calibration.job.stages import Accepted, Read, accept_search, check_fit, encode_data
 from taugate.calibration.metrics.clusters import SamplingUnits
+from taugate.calibration.metrics.inputs import CalibrationInputs
+from taugate.calibration.metrics.measure import DrawnQueries
 from taugate.calibration.metrics.ranking import ScoredQueries
 from taugate.calibration.progress import Job
 from taugate.calibration.provisional.words import PROVISIONAL
@@ -44,11 +47,10 @@ from taugate.errors import InputError
 from taugate.ingestion.dataset.beir import Dataset, read_dataset
 from taugate.ingestion.dataset.people import read_people
 from taugate.registry.lock import calibration_lock, lock_for_reading
-from taugate.retrieval.engines.engine import EngineKind
 from taugate.retrieval.engines.hybrid import collection_index
+from taugate.retrieval.engines.index import EngineIndex
 from taugate.retrieval.release.changed_documents import UpdateRecord, WithdrawnRecord
 from taugate.retrieval.release.evidence import Interval, Record
-from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.outcome_records import PolicyRecord
 from taugate.retrieval.release.promises.asking import (
     all_withdrawn,
@@ -58,8 +60,8 @@ from taugate.retrieval.release.promises.asking import (
     stated,
 )
 from taugate.retrieval.release.promises.promise import StatedRecords
-from taugate.retrieval.release.reader import load
-from taugate.retrieval.rerank.late_interaction import LateInteraction
+from taugate.retrieval.release.reader import Release, load
+from taugate.retrieval.rerank.late_interaction import token_vectors_of
 
 
 class CheckRecord(Record):
@@ -127,126 +129,70 @@ def update(
         lock_for_reading(current),
         tempfile.TemporaryDirectory(prefix="taugate-") as spool,
     ):
-        updating = Update(current, settings, promotion, Path(spool), job)
-        if updating.read(data).changes.is_empty:
+        with job.stage("load"):
+            release = load(current, trusted=promotion.trusted, engine=JOB_ACCESS)
+            encoders = release_encoders(current, release)
+        newer = read_newer(data, release, encoders, settings, Path(spool), job)
+        if newer is None:
             return None
-        return updating.encode().gate().rerank().study().decide().conclude(keep=keep)
+        read, changes = newer.read, newer.changes
+        encoded = encode_data(
+            read,
+            lambda: encode_changes(read.inputs.dataset, changes, release, encoders, job),
+            lambda _: ReusableVectors(changes.sources, _collection(release).vectors),
+        )
+        accepted = accept_search(read, encoded, lambda: accept_index(read.inputs, release, encoders, encoded.texts))
+        measured = Calibration.of(read, encoded, accept_same_reranker(newer, accepted))
+        checked = check_promises(newer, measured)
+        holds = checked.check.holds and not checked.withdrawn
+        name = ""
+        if holds or keep:
+            forced = promotion.requested and promotion.force and not holds
+            withdrawn = all_withdrawn(release.manifest, checked.withdrawn)
+            manifest = checked.calibration.manifest(checked.update_record(newer, forced=forced), withdrawn)
+            name = checked.calibration.write(current.parent, manifest).release_id
+        return checked.record(name, changes.counts)
 
 
-class Update(CalibrationStages):
-    """An update of the current release, with its encoder, settings and threshold, to a newer corpus.
-
-    The constructor opens the release.
-
-    Args:
-        folder: Folder of the release.
-        requested: Settings of the update.
-        promotion: The requested promotion.
-        spool: Empty folder for the texts of the newer corpus.
-        job: Reports progress and warnings, and times the stages.
+@dataclass(frozen=True)
+class NewerCorpus:
+    """A newer corpus with its labelled queries, and the release whose threshold it may keep.
 
     Attributes:
-        current: Manifest of the release.
-        changes: Changes of the corpus; set by reading.
-        check: Whether τ still holds; set by deciding.
-        withdrawn: Promises that do not hold any more; set by deciding.
+        release: The open release.
+        requested: Settings of the check.
+        read: The data set.
+        before: Digests of the documents of the release.
+        changes: Changes since the release.
     """
 
+    release: Release
+    requested: UpdateSettings
+    read: Read
+    before: CorpusDigests
     changes: CorpusChanges
+
+
+@dataclass(frozen=True)
+class CheckedUpdate:
+    """What a newer corpus does to the threshold and the promises of a release.
+
+    Attributes:
+        calibration: The newer corpus, measured with what is left of the promises.
+        check: Whether τ still holds.
+        withdrawn: Promises that do not hold any more.
+    """
+
+    calibration: Calibration
     check: ThresholdCheck
     withdrawn: list[WithdrawnRecord]
 
-    def __init__(self, folder: Path, requested: UpdateSettings, promotion: Promotion, spool: Path, job: Job) -> None:
-        with job.stage("load"):
-            release = load(folder, trusted=promotion.trusted, engine=JOB_ACCESS)
-            self.encoders = release_encoders(folder, release)
-        super().__init__(folder.parent, kept_settings(release.manifest, requested.embeddings), spool, job)
-        self.release, self.requested, self.promotion = release, requested, promotion
-        self.current = self.parent = release.manifest
-        self.inherited, self.adaptation = Inherited.everything(release), release.manifest.adaptation
-        if self.current.second_stage is not None:
-            self.candidates = self.current.second_stage.candidates
-
-    def read(self, data: Path) -> Self:
-        """Read the newer corpus from a folder, and compare it with that of the release.
-
-        Raises:
-            InputError: If the data cannot be used.
-            EngineUnavailable: If the engine does not respond.
-            ReleaseError: If the documents of the release cannot be read.
-        """
-        parent, job = self.current, self.job
-        own, facts = not parent.reads_texts, parent.data
-        if parent.state == "provisional" and (record := parent.calibration):
-            job.report(f"{PROVISIONAL} {record.because(self.settings.k)}")
-        with job.stage("read"):
-            self.before = before = CorpusDigests.of(documents_of(self.release, job))
-            if parent.labels is not None:
-                dataset = read_people(data, parent.labels.splits, self.spool, job.report, before, own_vectors=own)
-            else:
-                lowest = facts.relevant_from
-                dataset = read_dataset(data, facts.split, self.spool, before, own_vectors=own, relevant_from=lowest)
-            if dataset.vectors is not None and (max_norm := parent.encoder.max_norm) is not None:
-                dataset = replace(dataset, vectors=dataset.vectors.for_inner_product(max_norm))
-            self.changes = CorpusChanges.between(self.before, CorpusDigests.of(dataset.documents))
-        if self.changes.is_empty:
-            return self
-        _check_dataset(dataset, self.settings, job)
-        units = SamplingUnits.of_queries(dataset.answerable, None if parent.evidence is None else parent.evidence.drawn)
-        self._begin(dataset, units, None if parent.encoder_fit is None else parent.encoder_fit.trained_similarity)
-        new = np.flatnonzero(self.changes.sources == UNKNOWN).tolist()
-        texts = (dataset.documents[position].encoded_text for position in new)
-        announce(self.encoders.queries, texts, chain.from_iterable(query_texts(dataset).values()), job)
-        return self
-
-    def rerank(self) -> Self:
-        """Rank the candidates of the newer corpus by the release's reranker, and measure the first stage alone.
-
-        Raises:
-            RerankerUnavailable: If the reranker gives no scores, or others than at the calibration.
-        """
-        record, second = self.current.second_stage, self.release.retriever.second
-        if record is None or second is None:
-            return self
-        second.check()
-        requested, earlier = RequestedReranker.of(second.reranker, record.model), None
-        if isinstance(second.reranker, LateInteraction):
-            earlier = EarlierTokens(second.reranker.vectors, self.changes.sources)
-        with self.job.stage("rerank"):
-            reranker = requested.over(self.inputs.dataset.documents, self.spool, self.job, earlier)
-            searching = RerankedSearch.score(self.first_search, requested, reranker, record.candidates)
-        inputs = replace(self.inputs, settings=kept_settings(self.current.first_stage, self.requested.embeddings))
-        studied, alone = study_first_stage(inputs, self.first_search, Inherited.first_stage(self.release))
-        record = record.model_copy(update={"first": alone, "token_vectors": token_vectors_record(reranker)})
-        self.second = AcceptedSecondStage(searching, record, requested.reranker.folder, studied, known_pairs(searching))
-        self.searching = searching
-        return self
-
-    def decide(self) -> Self:
-        """Measure the threshold of the release, check that it still holds, and ask every promise again, of both stages.
-
-        Raises:
-            InputError: If no query can be answered by both corpora.
-        """
-        super().decide()
-        with self.job.stage("check"):
-            self.check = self._check()
-        _warn(self.check, self.job)
-        kept = (record for record in self.current.gate if record.kind not in TESTED_AGAIN)
-        self.accepted = replace(self.accepted, gate=(*kept, *self.accepted.gate))
-        self._ask()
-        return self
-
-    def _manifest(self) -> partial[Manifest]:
-        withdrawn = all_withdrawn(self.current, self.withdrawn)
-        return partial(super()._manifest(), update=self._record(), withdrawn=withdrawn or None)
-
-    def conclude(self, *, keep: bool) -> CheckRecord:
-        """Write the release if everything holds, or to `keep` it nevertheless; returns what was decided."""
-        check, holds = self.check, self.check.holds and not self.withdrawn
+    def record(self, release: str, changes: dict[str, int]) -> CheckRecord:
+        """Describe the check; see CheckRecord."""
+        check = self.check
         return CheckRecord(
-            release=self.write().release_id if holds or keep else "",
-            changes=self.changes.counts,
+            release=release,
+            changes=changes,
             sentence=check.sentence,
             rule=f"{check.metric} at τ not lower by more than {check.margin:g} after an update",
             loss=check.loss,
@@ -254,74 +200,157 @@ class Update(CalibrationStages):
             withdrawn=self.withdrawn,
         )
 
-    def _ask(self) -> None:
-        """Ask the promises of the release, and withdraw those that do not hold from the records."""
-        current, decided = self.current, self.decided
-        new = StatedRecords(decided.policy, decided.abstention, decided.refusal, current.strata)
-        left, withdrawn = ask_promises(
-            stated(current, current.strata), LabelledEvidence(self.studied, self.searching.queries, self.inputs), new
-        )
-        if self.second is not None and current.second_stage is not None:
-            evidence = LabelledEvidence(self.second.first, self.first_search.queries, self.inputs)
-            second, of_first = ask_first_stage(current.second_stage, evidence, self.second.record)
-            self.second = replace(self.second, record=second)
-            withdrawn += of_first
-        # The evidence for τ is still the parent's; an update adds none.
-        calibration = current.calibration or decided.calibration
-        if all_withdrawn(current, withdrawn) or not self.check.holds:
-            calibration = inherited_calibration(current)
-        self.decided = replace(decided, **vars(left), labels=current.labels, calibration=calibration)
-        self.withdrawn = withdrawn
-
-    def _record(self) -> UpdateRecord:
-        parent, changes, check, promotion = self.current, self.changes, self.check, self.promotion
-        before, holds = parent.update, check.holds and not self.withdrawn
+    def update_record(self, newer: NewerCorpus, *, forced: bool) -> UpdateRecord:
+        """Describe the update in the manifest; `forced` if the release is promoted though something does not hold."""
+        parent, check = newer.release.manifest, self.check
+        before = parent.update
         return UpdateRecord(
             parent=parent.release_id,
             calibrated=parent.release_id if before is None else before.calibrated,
             documents=parent.certified_documents,
             updates=1 if before is None else before.updates + 1,
-            **changes.counts,
+            **newer.changes.counts,
             queries=len(check.units),
             evidence=check.units.record,
             loss=check.loss,
             margin=check.margin,
             confidence=CONFIDENCE,
-            holds=holds,
-            forced=promotion.requested and promotion.force and not holds,
+            holds=check.holds and not self.withdrawn,
+            forced=forced,
         )
 
-    def _check(self) -> ThresholdCheck:
-        """Check the threshold; of two stages, return the check that is further from holding."""
 
-        def check(
-            before: ResultsBefore, search: LabelledSearch, scored: ScoredQueries, policy: PolicyRecord
-        ) -> ThresholdCheck:
-            return check_threshold(before, self.before, search, scored, policy, self.requested)
+def read_newer(
+    data: Path, release: Release, encoders: Encoders, requested: UpdateSettings, spool: Path, job: Job
+) -> NewerCorpus | None:
+    """Read the newer corpus from a folder, and compare it with that of the release; None if nothing changed.
 
-        first = partial(first_stage_before, self.release)
-        served, scored, policy = self.searching.queries, self.studied.scored, self.decided.policy
-        second = self.release.retriever.second
-        if self.second is None or second is None:
-            return check(first, served, scored, policy)
-        before = SecondStageBefore(self.release, second, self.second.searching, self.changes)
-        alone = check(first, self.first_search.queries, self.second.first.scored, self.second.record.first.policy)
-        alone = replace(alone, name="the first stage's own threshold")
-        self.job.report(alone.sentence)
-        checks = (check(before, served, scored, policy), alone)
-        return max(checks, key=lambda one: one.loss.upper - one.margin)
+    Args:
+        data: A folder with the newer corpus and its labelled queries.
+        release: The open release.
+        encoders: Its encoders.
+        requested: Settings of the check.
+        spool: Empty folder for the texts of the newer corpus.
+        job: Reports progress and warnings, and times the stages.
 
-    def _encode_in_memory(self) -> EncodedDataset:
-        return encode_changes(self.inputs.dataset, self.changes, self.release, self.encoders, self.job)
+    Raises:
+        InputError: If the data cannot be used.
+        EngineUnavailable: If the engine does not respond.
+        ReleaseError: If the documents of the release cannot be read.
+    """
+    parent = release.manifest
+    settings, own, facts = kept_settings(parent, requested.embeddings), not parent.reads_texts, parent.data
+    engine = connect_engine(settings.engine)
+    if parent.state == "provisional" and (record := parent.calibration):
+        job.report(f"{PROVISIONAL} {record.because(settings.k)}")
+    with job.stage("read"):
+        before = CorpusDigests.of(documents_of(release, job))
+        if parent.labels is not None:
+            dataset = read_people(data, parent.labels.splits, spool, job.report, before, own_vectors=own)
+        else:
+            lowest = facts.relevant_from
+            dataset = read_dataset(data, facts.split, spool, before, own_vectors=own, relevant_from=lowest)
+        if dataset.vectors is not None and (max_norm := parent.encoder.max_norm) is not None:
+            dataset = replace(dataset, vectors=dataset.vectors.for_inner_product(max_norm))
+        changes = CorpusChanges.between(before, CorpusDigests.of(dataset.documents))
+    if changes.is_empty:
+        return None
+    _check_dataset(dataset, settings, job)
+    units = SamplingUnits.of_queries(dataset.answerable, None if parent.evidence is None else parent.evidence.drawn)
+    fit = check_fit(
+        dataset, encoders, None if parent.encoder_fit is None else parent.encoder_fit.trained_similarity, job
+    )
+    inputs = CalibrationInputs(dataset, DrawnQueries.draw(units, len(dataset.documents), settings), settings, job)
+    new = np.flatnonzero(changes.sources == UNKNOWN).tolist()
+    texts = (dataset.documents[position].encoded_text for position in new)
+    announce(encoders.queries, texts, chain.from_iterable(query_texts(dataset).values()), job)
+    candidates = 0 if parent.second_stage is None else parent.second_stage.candidates
+    inherited = Inherited.everything(release)
+    read = Read(inputs, encoders, fit, spool, engine, candidates, parent, inherited, parent.adaptation)
+    return NewerCorpus(release, requested, read, before, changes)
 
-    def _accept_in_memory(self) -> AcceptedSearch:
-        return accept_index(self.inputs, self.release, self.encoders, self.encoded)
 
-    def _reusable_vectors(self, kind: EngineKind) -> ReusableVectors:
-        index = collection_index(self.release.retriever.index)
-        if index is None:
-            raise TypeError(f"{type(self.release.retriever.index).__name__} is no collection of an engine")
-        return ReusableVectors(self.changes.sources, index.vectors)
+def accept_same_reranker(newer: NewerCorpus, accepted: Accepted) -> Accepted:
+    """Rank the candidates of the newer corpus by the release's reranker, and measure the first stage alone.
+
+    Raises:
+        RerankerUnavailable: If the reranker gives no scores, or others than at the calibration.
+    """
+    release, read = newer.release, newer.read
+    record, second = release.manifest.second_stage, release.retriever.second
+    if record is None or second is None:
+        return accepted
+    second.check()
+    requested, tokens = RequestedReranker.of(second.reranker, record.model), token_vectors_of(second.reranker)
+    earlier = None if tokens is None else EarlierTokens(tokens, newer.changes.sources)
+    with read.job.stage("rerank"):
+        reranker = requested.over(read.inputs.dataset.documents, read.spool, read.job, earlier)
+        searching = RerankedSearch.score(accepted.first, requested, reranker, record.candidates)
+    kept = kept_settings(release.manifest.first_stage, newer.requested.embeddings)
+    inputs = replace(read.inputs, settings=kept)
+    studied, alone = study_first_stage(inputs, accepted.first, Inherited.first_stage(release))
+    record = record.model_copy(update={"first": alone, "token_vectors": token_vectors_record(reranker)})
+    known = known_pairs(searching)
+    return replace(accepted, second=AcceptedSecondStage(searching, record, requested.reranker.folder, studied, known))
+
+
+def check_promises(newer: NewerCorpus, measured: Calibration) -> CheckedUpdate:
+    """Check that the threshold of the release still holds, and ask every promise again, of both stages.
+
+    Raises:
+        InputError: If no query can be answered by both corpora.
+    """
+    current, accepted, decided, inputs = newer.release.manifest, measured.accepted, measured.decided, newer.read.inputs
+    with inputs.job.stage("check"):
+        check = _check_thresholds(newer, measured)
+    _warn(check, inputs.job)
+    new = StatedRecords(decided.policy, decided.refusal, current.strata)
+    evidence = LabelledEvidence(measured.studied, accepted.searching.queries, inputs)
+    left, withdrawn = ask_promises(stated(current, current.strata), evidence, new)
+    second = accepted.second
+    if second is not None and current.second_stage is not None:
+        evidence = LabelledEvidence(second.first, accepted.first.queries, inputs)
+        record, of_first = ask_first_stage(current.second_stage, evidence, second.record)
+        second = replace(second, record=record)
+        withdrawn += of_first
+    # The evidence for τ is still the parent's; an update adds none.
+    calibration = current.calibration or decided.calibration
+    if all_withdrawn(current, withdrawn) or not check.holds:
+        calibration = inherited_calibration(current)
+    decided = replace(decided, **vars(left), labels=current.labels, calibration=calibration)
+    kept = (record for record in current.gate if record.kind not in TESTED_AGAIN)
+    search = replace(accepted.search, gate=(*kept, *accepted.search.gate))
+    accepted = replace(accepted, search=search, second=second)
+    return CheckedUpdate(replace(measured, accepted=accepted, decided=decided), check, withdrawn)
+
+
+def _check_thresholds(newer: NewerCorpus, measured: Calibration) -> ThresholdCheck:
+    """Check the threshold; of two stages, return the check that is further from holding."""
+
+    def check(
+        before: ResultsBefore, search: LabelledSearch, scored: ScoredQueries, policy: PolicyRecord
+    ) -> ThresholdCheck:
+        return check_threshold(before, newer.before, search, scored, policy, newer.requested)
+
+    release, accepted = newer.release, measured.accepted
+    first, served = partial(first_stage_before, release), accepted.searching.queries
+    scored, policy = measured.studied.scored, measured.decided.policy
+    second, after = release.retriever.second, accepted.second
+    if after is None or second is None:
+        return check(first, served, scored, policy)
+    before = SecondStageBefore(release, second, after.searching, newer.changes)
+    alone = check(first, accepted.first.queries, after.first.scored, after.record.first.policy)
+    alone = replace(alone, name="the first stage's own threshold")
+    newer.read.job.report(alone.sentence)
+    checks = (check(before, served, scored, policy), alone)
+    return max(checks, key=lambda one: one.loss.upper - one.margin)
+
+
+def _collection(release: Release) -> EngineIndex:
+    index = collection_index(release.retriever.index)
+    if index is None:
+        raise TypeError(f"{type(release.retriever.index).__name__} is no collection of an engine")
+    return index
 
 
 def _check_dataset(dataset: Dataset, calibration: CalibrationSettings, job: Job) -> None:

@@ -6,7 +6,6 @@ check at load that the encoder gives the same results on this machine.
 """
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -51,11 +50,8 @@ def encode_changes(
         warn_of_longer(dataset.vectors.documents, encoders.documents.config, job)
         return _own_vectors(own_dataset(dataset, dataset.vectors, job), changes, release)
     documents, texts = _documents(dataset, changes, release, encoders.documents, job)
-    cache = EmbeddingCache.for_encoder(encoders.queries.sha256, encoders.queries.config.dimension)
+    cache = EmbeddingCache.of(encoders.queries)
     queries = encode_queries(dataset, encoders.queries, cache, job).vectors
-    projected: dict[str, Any] = {
-        kind: _projected(release.retriever.projection, vectors) for kind, vectors in queries.items()
-    }
     truncated = _truncated(dataset.documents, changes, release, encoders.documents)
     counted = f"{texts:,} {'text' if texts == 1 else 'texts'}"
     job.describe(
@@ -63,7 +59,8 @@ def encode_changes(
     )
     job.add("encode", 0.0)  # also if nothing was encoded
     lengths = np.array([len(document.encoded_text.encode()) for document in dataset.documents], dtype=np.int64)
-    return EncodedDataset(documents=documents, lengths=lengths, truncated_documents=truncated, **projected)
+    encoded = EncodedDataset(documents=documents, lengths=lengths, truncated_documents=truncated, **queries)
+    return _projected_queries(encoded, release.retriever.projection)
 
 
 def _own_vectors(encoded: EncodedDataset, changes: CorpusChanges, release: Release) -> EncodedDataset:
@@ -82,8 +79,7 @@ def _own_vectors(encoded: EncodedDataset, changes: CorpusChanges, release: Relea
             f"the vectors of unchanged documents are not those of {release.manifest.release_id}, so another model made "
             "them, and its threshold means nothing for them; run taugate calibrate"
         )
-    projected = encoded.with_queries(lambda _, vectors: map_dense(vectors, lambda dense: _projected(projection, dense)))
-    return replace(projected, documents=documents)
+    return replace(_projected_queries(encoded, projection), documents=documents)
 
 
 def _documents(
@@ -105,13 +101,17 @@ def _documents(
         sources = np.full_like(sources, UNKNOWN)
     new = np.flatnonzero(sources == UNKNOWN)
     texts = [dataset.documents[position].encoded_text for position in new.tolist()]
-    cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
+    cache = EmbeddingCache.of(encoder)
     encoded = encode(encoder, texts, len(texts), "document", cache, job)
     projection, reusable = release.retriever.projection, np.flatnonzero(sources != UNKNOWN)
     vectors = np.empty((len(sources), index.dimension), dtype=np.float32)
     vectors[new] = _projected(projection, encoded.vectors)
     vectors[reusable] = index.vectors[sources[reusable]]
     return vectors, encoded.encoded
+
+
+def _projected_queries(encoded: EncodedDataset, projection: Projection | None) -> EncodedDataset:
+    return encoded.with_queries(lambda _, vectors: map_dense(vectors, lambda dense: _projected(projection, dense)))
 
 
 def _projected(projection: Projection | None, vectors: Float32) -> Float32:

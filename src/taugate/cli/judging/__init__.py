@@ -1,1 +1,1 @@
-"""User interfaces for judging: the terminal, and a page in a browser on the same machine."""
+"""Judging results on a page in a browser."""

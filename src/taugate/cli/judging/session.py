@@ -1,4 +1,4 @@
-"""A judging session, shared by terminal and page: its keys, the texts around a result, and the writing of qrels."""
+"""A judging session, of the page: its keys, the texts around a result, and the writing of qrels."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -14,7 +14,7 @@ from taugate.retrieval.index.words import UNSPACED, words
 
 # What every judge has to agree on, so that judgements can be compared.
 GUIDELINE = "Relevant: the passage answers the query, or a part of it. The same topic alone is not enough."
-# The keys and their actions; the page has the same ones.
+# The keys of the page, and their actions.
 KEYS = {"y": "relevant", "n": "not relevant", "s": "skip query", "u": "undo", "q": "stop"}
 _LETTER = regex.compile(rf"{UNSPACED}\p{{M}}*+")  # of a language without spaces between words
 _PAIR = regex.compile(rf"(?:{_LETTER.pattern}){{2}}")

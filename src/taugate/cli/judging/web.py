@@ -6,8 +6,11 @@ rebinding. The page loads nothing from other hosts, and inserts texts as text, n
 """
 
 import hmac
+import os
 import secrets
 import socket
+import sys
+import webbrowser
 from json import JSONDecodeError
 from typing import Any
 
@@ -34,9 +37,10 @@ _SILENCE_SECONDS = 30  # before an idle connection is closed
 
 
 def judge_on_page(work: Judging, port: int, commands: Commands) -> None:
-    """Serve the page, on any free port if it is 0, until the judge stops there or presses Ctrl-C here.
+    """Serve the page and open it, on any free port if it is 0, until the judge stops there or presses Ctrl-C here.
 
-    When the judge stops, the page names the commands.
+    Without a browser on this host, the command that tunnels to the page is printed. When the judge stops, the page
+    names the commands.
 
     Raises:
         InputError: If the port is taken, or the data set changes meanwhile.
@@ -47,10 +51,20 @@ def judge_on_page(work: Judging, port: int, commands: Commands) -> None:
         raise InputError(f"--port {port}: cannot be used ({error}); give another, or leave it out") from error
     with listener:
         page = _Page(work, listener.getsockname()[1], commands)
-        say(f"Judge at http://{_HOST}:{page.port}/{page.token}/ (Ctrl-C ends)")
+        address = f"http://{_HOST}:{page.port}/{page.token}/"
+        say(f"Judge at {address} (Ctrl-C ends)")
+        if not open_in_browser(address):
+            tunnel = f"ssh -L {page.port}:{_HOST}:{page.port} {socket.gethostname()}"
+            say(f"No browser here? Run `{tunnel}` where you have one, and open the address there.")
         page.server.run(sockets=[listener])
     if page.failure is not None:
         raise page.failure
+
+
+def open_in_browser(address: str) -> bool:
+    """Open a page in a browser with windows on this host; False if there is none, as in an SSH session."""
+    has_windows = sys.platform == "darwin" or "DISPLAY" in os.environ or "WAYLAND_DISPLAY" in os.environ
+    return has_windows and "SSH_CONNECTION" not in os.environ and webbrowser.open(address)
 
 
 class _Page:

@@ -58,7 +58,7 @@ command.add_command(
         promote,
         PromoteOptions,
         without=("no_promote", "sign_with"),
-        promote_if=Appearance("RULE", ("--if",)),
+        promote_if=Appearance("RULE", ("--if",), hidden=True),
     )
 )
 

@@ -30,6 +30,12 @@ class Option(click.Option):
     group: OptionGroup | None = None
 
 
+class Argument(click.Argument):
+    """An argument, which belongs to no group: help shows it in the usage line alone."""
+
+    group: OptionGroup | None = None
+
+
 class _Formatter(click.HelpFormatter):
     """Writes titles and names in colours, which Click strips if the output is not a terminal."""
 
@@ -140,8 +146,8 @@ def _completed(word: str, names: Mapping[str, bool]) -> str:
 
 
 def _show_all_options(ctx: click.Context, _: click.Parameter, requested: bool) -> None:
-    if requested and isinstance(ctx.command, Command):
+    if requested:
         every = copy.copy(ctx.command)
-        every.common = None
+        vars(every)["common"] = None
         click.echo(every.get_help(ctx), color=ctx.color)
         ctx.exit()

@@ -23,7 +23,7 @@ PLAIN = {
 }
 ACTIONS = {
     "release": [
-        *("list", "show", "history", "correlations", "verify", "promote", "rollback", "shadow", "prune", "diff"),
+        *("list", "show", "history", "verify", "promote", "rollback", "shadow", "prune", "diff"),
         *("erase", "sign", "push", "pull"),
     ],
     "drift": ["replay", "baseline"],

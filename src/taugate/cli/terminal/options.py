@@ -10,8 +10,8 @@ import click
 from pydantic import Field
 from pydantic.fields import FieldInfo
 
-from taugate.calibration.settings.options import Options, option_of
-from taugate.cli.terminal.command import Command, Option, OptionGroup
+from taugate.calibration.settings.options import Options, annotated, option_of
+from taugate.cli.terminal.command import Argument, Command, Option, OptionGroup
 
 T = TypeVar("T", bound=Options)
 # Placeholder of an option's value in help, unless the field is annotated with another.
@@ -28,12 +28,14 @@ class Appearance:
             value, if that is not the field's.
         type: What Click parses the value with: a type of it, or a function that raises click.BadParameter.
         positional: Whether it is an argument without a name.
+        hidden: Whether help leaves it out.
     """
 
     metavar: str | None = None
     names: tuple[str, ...] | None = None
     type: click.ParamType[Any] | Callable[[str], Any] | None = None
     positional: bool = False
+    hidden: bool = False
 
 
 def option(default: Any, text: str, metavar: str | None = None) -> Any:  # noqa: ANN401 (of the field's type)
@@ -94,15 +96,15 @@ def command_of(
     """
     params = _parameters(declared, [field for field in declared.fields() if field not in without], appearances)
     for group, base in (groups or {}).items():
-        for option in params:
-            if isinstance(option, Option) and option.name in base.fields():
-                option.group = group
+        for parameter in params:
+            if parameter.name in base.fields():
+                parameter.group = group
     return Command(name, params=params, callback=lambda **values: run(declared(**specified(values))), help=run.__doc__)
 
 
 def part(declared: type[T], options: T) -> T:
     """Return the settings that options of a command extend, without the command's own fields."""
-    return declared(**{name: getattr(options, name) for name in declared.fields()})
+    return declared.taken_from({**vars(options)})
 
 
 def specified(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -124,21 +126,21 @@ def parameters(
     params = _parameters(declared, names, appearances)
     for parameter in params:
         parameter.required &= not optional
-        if isinstance(parameter, Option):
-            parameter.group = group
-    return params
+        parameter.group = group
+    return [*params]
 
 
 def _parameters(
     declared: type[Options], names: Collection[str], appearances: Mapping[str, Appearance]
-) -> list[click.Parameter]:
+) -> list[Option | Argument]:
     fields = declared.fields()
     return [
-        _parameter(name, fields[name], appearances.get(name, _appearance(fields[name]))) for name in names or fields
+        _parameter(name, fields[name], appearances.get(name) or annotated(fields[name], Appearance) or Appearance())
+        for name in names or fields
     ]
 
 
-def _parameter(name: str, field: FieldInfo, appearance: Appearance) -> click.Parameter:
+def _parameter(name: str, field: FieldInfo, appearance: Appearance) -> Option | Argument:
     text, required = field.description or "", field.is_required()
     kinds = [*_members(field.annotation)]
     repeated = any(get_origin(kind) is tuple for kind in kinds) and appearance.type is None
@@ -152,26 +154,24 @@ def _parameter(name: str, field: FieldInfo, appearance: Appearance) -> click.Par
     if appearance.positional:
         metavar = f"{attributes['metavar']}{'...' if repeated else ''}"
         attributes["metavar"] = metavar if required else f"[{metavar}]"
-        return click.Argument([name], nargs=-1 if repeated else 1, **attributes)
+        return Argument([name], nargs=-1 if repeated else 1, **attributes)
     names = appearance.names or (option_of(name),)
     if all(part.startswith("--") for part in names):
         names = (*names, name)
-    return Option([*names], multiple=repeated, **attributes)
-
-
-def _appearance(field: FieldInfo) -> Appearance:
-    return next((metadata for metadata in field.metadata if isinstance(metadata, Appearance)), Appearance())
+    return Option([*names], multiple=repeated, hidden=appearance.hidden, **attributes)
 
 
 def setting_parameters() -> list[click.Parameter]:
     """Return the options that override variables of the service, as `read_settings` takes them."""
-    kinds: dict[str, dict[str, Any]] = {
-        "releases": {"metavar": "DIR_OR_URL", "type": click.Path()},
-        "host": {"metavar": "HOST"},
-        "port": {"metavar": "PORT", "type": int},
-        "workers": {"metavar": "WORKERS", "type": int},
-    }
-    return [Option([f"--{name}"], help=variable_help(name), **attributes) for name, attributes in kinds.items()]
+    kinds: Mapping[str, type] = {"host": str, "port": int, "workers": int}
+    releases = Option(["--releases"], help=variable_help("releases"), type=click.Path(), metavar="DIR_OR_URL")
+    return [
+        releases,
+        *(
+            Option([f"--{name}"], help=variable_help(name), type=kind, metavar=name.upper())
+            for name, kind in kinds.items()
+        ),
+    ]
 
 
 def variable_help(name: str) -> str:

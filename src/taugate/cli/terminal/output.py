@@ -6,15 +6,24 @@ import textwrap
 import unicodedata
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TypedDict, Unpack
 
 import click
 import orjson
 
 from taugate.cli.terminal.command import in_colour
+from taugate.storage.json_values import Json
+
+
+class Style(TypedDict, total=False):
+    """Colour and weight of words, as Click names them."""
+
+    fg: str
+    bold: bool
+
 
 # Style of a line on a terminal, by its first word.
-_STYLES: Mapping[str, Mapping[str, Any]] = {
+_STYLES: Mapping[str, Style] = {
     "warning:": {"fg": "yellow"},
     "PROVISIONAL:": {"fg": "yellow", "bold": True},
     "taugate:": {"fg": "red", "bold": True},
@@ -25,7 +34,7 @@ _LABEL_COLUMNS = len("Certified") + 3
 _JOINERS = "\u200c\u200d"  # zero-width non-joiner and joiner
 
 
-def print_result(result: str | Path | Mapping[str, Any]) -> None:
+def print_result(result: str | Path | Mapping[str, Json]) -> None:
     """Write a result to stdout at once, as a line or as one JSON object."""
     sys.stdout.write(f"{orjson.dumps(result).decode() if isinstance(result, Mapping) else result}\n")
     sys.stdout.flush()
@@ -95,7 +104,7 @@ def aligned(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> list[
     return ["  ".join(f"{cell:{place}}" for cell, place in zip(row, places, strict=True)).rstrip() for row in rows]
 
 
-def _styled(text: str, **style: Any) -> str:  # noqa: ANN401 (of Click)
+def _styled(text: str, **style: Unpack[Style]) -> str:
     return click.style(text, **style) if style and in_colour(sys.stderr) else text
 
 

@@ -1,5 +1,6 @@
 """The options that decide whether a new release is promoted: always, only if a rule holds, or never."""
 
+import re
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
@@ -27,6 +28,9 @@ _LIMITS = "--max-accuracy-drop and --max-kept-increase"
 _Limit = Annotated[
     float | Literal["auto"] | None, Appearance("X|auto", type=number_or("auto", example="a share such as 0.01"))
 ]
+# A clause of a rule that is a sentence, and the option that took its place.
+_CLAUSE = re.compile(r"(accuracy not lower|kept share not higher)(?: by more than (\d+(?:\.\d+)?(?:e-?\d+)?))?")
+_LIMIT_OF = {"accuracy not lower": "max_accuracy_drop", "kept share not higher": "max_kept_increase"}
 
 
 def act_as(name: str | None) -> None:
@@ -44,7 +48,7 @@ def act_as(name: str | None) -> None:
 class PromotionOptions(Options):
     """The options of a command that promotes a release; a command may leave some out.
 
-    The rule is a limit on each cost of the promotion or, as in version 0.2, a sentence.
+    The rule is a limit on each cost of the promotion; version 0.2 had a sentence in place of the two options.
     """
 
     sentence_option: ClassVar[str] = "--promote-if"
@@ -55,7 +59,9 @@ class PromotionOptions(Options):
     max_kept_increase: _Limit = option(
         None, "promote only if the share of results kept is shown to rise by at most X; auto as above"
     )
-    promote_if: str | None = option(None, f"deprecated: the rule as a sentence; use {_LIMITS}", "RULE")
+    promote_if: Annotated[str | None, Appearance("RULE", hidden=True)] = option(
+        None, f"deprecated: the rule as a sentence; use {_LIMITS}"
+    )
     no_promote: bool = option(False, "leave the current release as it is")
     force: bool = option(False, FORCE_HELP)
     sign_with: Path | None = option(None, "Ed25519 private key to sign the release with", "PEM")
@@ -89,6 +95,11 @@ class PromotionOptions(Options):
             )
         if self.max_accuracy_drop is not None or self.max_kept_increase is not None:
             raise InputError(f"{self.sentence_option}: replaced by {_LIMITS}; leave it out")
-        rule = PromotionRule.parse(self.promote_if, self.sentence_option)
+        limits: dict[str, float | Literal["auto"]] = {}
+        for clause in " ".join(self.promote_if.lower().split()).split(" and "):
+            match = _CLAUSE.fullmatch(clause)
+            if match is None:
+                raise InputError(f"{self.sentence_option}: this sentence is no longer read; use {_LIMITS}")
+            limits[_LIMIT_OF[match[1]]] = float(match[2]) if match[2] else "auto"
         say(f"warning: {self.sentence_option} is deprecated and will be removed in version 0.4; use {_LIMITS}")
-        return rule
+        return PromotionRule.from_limits(**limits)

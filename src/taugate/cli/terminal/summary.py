@@ -4,7 +4,6 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from taugate.calibration.charts.numbers import metrics_line
 from taugate.calibration.comparison.publish import Promotion, Published
@@ -13,8 +12,9 @@ from taugate.cli.terminal.output import print_result, say, say_labelled
 from taugate.registry.catalog import unverified_manifest
 from taugate.retrieval.policy.policy import POLICIES
 from taugate.retrieval.release.layout import REPORT
-from taugate.retrieval.release.manifest import Manifest, ReleaseManifest, RunManifest
+from taugate.retrieval.release.manifest import ReleaseManifest, RunManifest
 from taugate.retrieval.release.summary import certificate_cost, summary_lines
+from taugate.storage.json_values import Json
 
 _SAME = "Not needed: {} has the same content and remains the current release."
 _MAX_LOSS = 0.02  # the example of README and docs/how-to/set-the-loss.md
@@ -43,7 +43,7 @@ class CalibratedRelease:
     @property
     def is_of_run(self) -> bool:
         """Whether the results of another retriever were calibrated."""
-        return isinstance(self.manifest, RunManifest)
+        return self.manifest.searchable is None
 
     @property
     def is_current(self) -> bool:
@@ -54,10 +54,10 @@ class CalibratedRelease:
         """Return what was measured, and whether the release was promoted, by labels."""
         lines = result(self.manifest)
         lines |= {"Metrics": metrics_line(self.manifest), "Measured": _measured(self.manifest)}
-        if isinstance(self.manifest, Manifest):
+        if self.manifest.searchable is not None:
             from taugate.calibration.report.gate import verdicts  # needs the extra `calibration`
 
-            lines |= verdicts(self.manifest)
+            lines |= verdicts(self.manifest.searchable)
         before = unverified_manifest(self.path.parent, self.previous).get("summary")
         if before is not None and before != self.manifest.summary:
             lines["Before"] = str(before)
@@ -99,7 +99,7 @@ class CalibratedRelease:
 
 
 def print_release(
-    printed: Path | Mapping[str, Any], rows: Mapping[str, str], published: Published, error: str | None
+    printed: Path | Mapping[str, Json], rows: Mapping[str, str], published: Published, error: str | None
 ) -> int:
     """Print a release to stdout, and rows by their labels to stderr; returns the exit code.
 
@@ -132,7 +132,8 @@ def result(manifest: ReleaseManifest) -> dict[str, str]:
     if cost is not None:
         rows["Cost"] = cost
     tau = "no τ" if policy.tau is None else POLICIES[policy.kind].tau.format(tau=policy.tau)
-    rho = "" if manifest.refusal is None else f"; ρ = {manifest.refusal.rho:.3f}"
+    refusal = manifest.refusal
+    rho = f"; ρ = {refusal.rho:.3f}" if refusal is not None and refusal.is_default else ""
     return rows | {"Cut": tau + rho}
 
 

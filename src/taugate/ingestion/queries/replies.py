@@ -1,18 +1,13 @@
 """A cache of a language model's replies on disk, so that an interrupted run can be continued."""
 
-import sqlite3
 from hashlib import sha256
-from typing import NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 import orjson
 
 from taugate.ingestion.queries.prompt import MAX_REPLY, TEMPERATURE, TOP_P, Prompt
 from taugate.storage.folders import cache_folder
-
-_TABLE = """
-CREATE TABLE IF NOT EXISTS reply
-(key BLOB PRIMARY KEY, text TEXT, prompt_tokens INTEGER, reply_tokens INTEGER, seconds REAL) WITHOUT ROWID
-"""
+from taugate.storage.sqlite_cache import SqliteCache
 
 
 class Completion(NamedTuple):
@@ -58,59 +53,32 @@ class LanguageModel(Protocol):
         ...
 
 
-class ReplyCache:
+class ReplyCache(SqliteCache):
     """The replies of one model, keyed by the SHA-256 of the prompt, its seed and the sampling parameters.
 
-    SQLite, as for embeddings: safe against kill -9 and against concurrent runs. A cache that cannot be used is
-    equivalent to an empty one, so its own failures never end a run; `failure` describes them.
-
-    Attributes:
+    Args:
         model: Model that wrote the replies.
     """
 
     def __init__(self, model: LanguageModel) -> None:
-        self.failure: str | None = None
-        self._database: sqlite3.Connection | None = None
         path = cache_folder() / "replies" / f"{sha256(model.identity.encode()).hexdigest()[:32]}.sqlite"
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._database = sqlite3.connect(path, timeout=30)
-            self._database.execute(_TABLE)
-        except (OSError, sqlite3.Error) as error:
-            self._give_up(f"{path}: {error}")
+        columns = {"prompt_tokens": "INTEGER", "reply_tokens": "INTEGER", "seconds": "REAL"}
+        super().__init__(path, "reply", text="TEXT", **columns)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._database is not None:
-            self._database.close()
+        self.close()
 
     def get(self, prompt: Prompt) -> Completion | None:
         """Return the cached reply to a prompt, or None."""
-        try:
-            if self._database is None:
-                return None
-            row = self._database.execute(
-                "SELECT text, prompt_tokens, reply_tokens, seconds FROM reply WHERE key = ?", (_key(prompt),)
-            ).fetchone()
-            return None if row is None else Completion(str(row[0]), int(row[1]), int(row[2]), float(row[3]))
-        except sqlite3.Error as error:
-            self._give_up(str(error))
-            return None
+        row: Any = self.row(_key(prompt))
+        return None if row is None else Completion(str(row[0]), int(row[1]), int(row[2]), float(row[3]))
 
     def put(self, prompt: Prompt, reply: Completion) -> None:
         """Cache the reply to a prompt."""
-        try:
-            if self._database is not None:
-                with self._database:
-                    self._database.execute("INSERT OR IGNORE INTO reply VALUES (?, ?, ?, ?, ?)", (_key(prompt), *reply))
-        except sqlite3.Error as error:
-            self._give_up(str(error))
-
-    def _give_up(self, failure: str) -> None:
-        self._database = None
-        self.failure = failure
+        self.add([(_key(prompt), *reply)])
 
 
 def _key(prompt: Prompt) -> bytes:

@@ -6,6 +6,7 @@ read the file. A database would add a parser of untrusted bytes; Parquet would r
 """
 
 import mmap
+import shutil
 import zlib
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
@@ -259,6 +260,11 @@ class DocumentStore(Sequence[Document]):
 
     def __iter__(self) -> Iterator[Document]:
         return (self[position] for position in range(len(self)))
+
+    def save(self, folder: Path) -> None:
+        """Copy the files into another folder."""
+        for name in (TEXTS, OFFSETS):
+            shutil.copyfile(self._path.parent / name, folder / name)
 
 
 def _checksum(document_id: str) -> int:

@@ -17,7 +17,8 @@ from taugate.retrieval.engines.hybrid import EngineHybridIndex
 from taugate.retrieval.engines.index import EngineIndex
 from taugate.retrieval.engines.record import EngineRecord
 from taugate.retrieval.engines.verify import open_verified
-from taugate.retrieval.index.passages import FoundPassages, Observe, unobserved
+from taugate.retrieval.index.passages import Observe, unobserved
+from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.vectors.queries import QueryVectors
 
 _BLOCK = 1024  # documents read at a time when iterating over all
@@ -38,7 +39,7 @@ class EnginePassages:
     hybrid: EngineHybridIndex | None = None
     remote: bool = True
 
-    def find(self, queries: QueryVectors, k: int, query_filter: Filter, observe: Observe = unobserved) -> FoundPassages:
+    def find(self, queries: QueryVectors, k: int, query_filter: Filter, observe: Observe = unobserved) -> TopK:
         """See Passages.find; EngineIndex.find says when results are approximate and which other errors occur."""
         self.check(query_filter)
         index = self.index if self.hybrid is None else self.hybrid

@@ -18,7 +18,7 @@ from taugate.retrieval.engines.search import MAX_SCANNED, EngineSearch
 from taugate.retrieval.index.flat import MAX_CANDIDATES, SPARE
 from taugate.retrieval.index.hybrid import HybridIndex, Scored, require_words, vector_index
 from taugate.retrieval.index.lexical import LexicalCandidates, LexicalIndex
-from taugate.retrieval.index.passages import FoundPassages, Observe, unobserved
+from taugate.retrieval.index.passages import Observe, unobserved
 from taugate.retrieval.index.top_k import DocumentSubset, Index, TopK
 from taugate.retrieval.vectors.queries import HybridVectors, QueryVectors
 from taugate.retrieval.vectors.similarity import Float32, similarity
@@ -76,15 +76,13 @@ class EngineHybridIndex(HybridIndex):
 
     def search(self, queries: QueryVectors, k: int) -> TopK:
         """See EngineIndex.search."""
-        return in_batches(lambda batch: self.find(batch, k).top, queries, min(k, len(self)))
+        return in_batches(lambda batch: self.find(batch, k), queries, min(k, len(self)))
 
     def search_within(self, queries: QueryVectors, k: int, within: DocumentSubset) -> TopK:
         """See EngineIndex.search_within."""
         return score_members(self, queries, k, within)
 
-    def find(
-        self, queries: QueryVectors, k: int, query_filter: Filter = (), observe: Observe = unobserved
-    ) -> FoundPassages:
+    def find(self, queries: QueryVectors, k: int, query_filter: Filter = (), observe: Observe = unobserved) -> TopK:
         """Search among the documents that meet a filter; see EngineIndex.find.
 
         The engine is asked for the nearest documents once, and for the rows of other candidates once more. Both are
@@ -108,9 +106,10 @@ class EngineHybridIndex(HybridIndex):
                 break
             fetch = min(4 * fetch, len(self))
         best = [lists[row].scored.best(k) for row in range(len(hybrid))]
-        top = TopK(np.stack([row.scores for row in best]), np.stack([row.positions for row in best]))
         # The result is exact if all documents that meet the filter were scored or ruled out.
-        return FoundPassages(top, search.candidates, bool(query_filter) and (search.approximate or bool(pending)))
+        approximate = bool(query_filter) and (search.approximate or bool(pending))
+        scores, positions = (np.stack([getattr(row, name) for row in best]) for name in ("scores", "positions"))
+        return TopK(scores, positions, search.candidates, approximate)
 
     def _listed(self, query: HybridVectors, positions: Positions, cosines: Float32) -> _Listed:
         """Score the documents that the engine proposes for one query, (c,) each, those with the highest cosines."""

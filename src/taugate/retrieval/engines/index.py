@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +11,7 @@ from taugate.retrieval.documents.filters import Filter
 from taugate.retrieval.engines.engine import Collection, Positions, Rows
 from taugate.retrieval.engines.search import EngineSearch
 from taugate.retrieval.index.flat import brute_force_top_k
-from taugate.retrieval.index.passages import FoundPassages, Observe, unobserved
+from taugate.retrieval.index.passages import Observe, unobserved
 from taugate.retrieval.index.top_k import DocumentScorer, DocumentSubset, TopK
 from taugate.retrieval.vectors.queries import QueryVectors, dense_of
 from taugate.retrieval.vectors.similarity import Float32, pair_similarity
@@ -74,15 +75,13 @@ class EngineIndex:
             EngineUnavailable: If the engine does not respond or proposes too few documents.
             ReleaseError: If the engine rejects the request.
         """
-        return in_batches(lambda batch: self.find(batch, k).top, queries, min(k, len(self)))
+        return in_batches(lambda batch: self.find(batch, k), queries, min(k, len(self)))
 
     def search_within(self, queries: QueryVectors, k: int, within: DocumentSubset) -> TopK:
         """See Index.search_within; meant for small subsets, because it reads the vectors of all M members."""
         return score_members(self, queries, k, within)
 
-    def find(
-        self, queries: QueryVectors, k: int, query_filter: Filter = (), observe: Observe = unobserved
-    ) -> FoundPassages:
+    def find(self, queries: QueryVectors, k: int, query_filter: Filter = (), observe: Observe = unobserved) -> TopK:
         """Search like `search`, among the documents that meet a filter evaluated by the engine.
 
         If at most k + SPARE documents meet the filter, all of them are scored and the result is exact. The same happens
@@ -102,7 +101,7 @@ class EngineIndex:
         """
         search = self.begin(query_filter, observe)
         top = search.nearest(dense_of(queries), k)
-        return FoundPassages(top, search.candidates, search.approximate)
+        return replace(top, candidates=search.candidates, approximate=search.approximate)
 
     def begin(self, query_filter: Filter, observe: Observe, listed: int = 0) -> EngineSearch:
         """Begin a search; see EngineSearch for the parameters."""

@@ -8,8 +8,8 @@ from taugate.errors import EngineUnavailable
 from taugate.retrieval.documents.filters import Filter
 from taugate.retrieval.engines.engine import Candidates, Collection, Positions
 from taugate.retrieval.index.flat import MAX_CANDIDATES, SPARE, best_of
-from taugate.retrieval.index.passages import Candidate, Observe
-from taugate.retrieval.index.top_k import TopK
+from taugate.retrieval.index.passages import Observe
+from taugate.retrieval.index.top_k import Candidate, TopK
 from taugate.retrieval.index.widening import widened_top_k
 from taugate.retrieval.vectors.similarity import Float32, similarity
 

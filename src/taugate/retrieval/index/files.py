@@ -23,6 +23,7 @@ from taugate.retrieval.index.kinds import (
     proposes_by_codes,
 )
 from taugate.retrieval.index.names import INDEX, VECTORS, Kind
+from taugate.retrieval.index.top_k import Index
 
 _MAX_BREADTH = 4096  # for a graph of fewer documents: four times the largest breadth that calibration tries
 # FAISS computes 256 distances for each centroid's groups of COMPONENTS_A_CODE numbers, 4 bytes each.
@@ -30,8 +31,14 @@ _TABLE = 256 // COMPONENTS_A_CODE
 _READING = Lock()  # FAISS's limits on reading apply to the whole process
 
 
-def save(index: AnyIndex, folder: Path) -> None:
-    """Write an index to INDEX in a folder and, if its exact vectors are separate, these to VECTORS."""
+def save(index: Index, folder: Path) -> None:
+    """Write an index to INDEX in a folder and, if its exact vectors are separate, these to VECTORS.
+
+    Raises:
+        TypeError: If it is not of a type that Taugate builds, because only these have files.
+    """
+    if not isinstance(index, AnyIndex):
+        raise TypeError(f"{type(index).__name__} has no files")
     _write(index.faiss, folder / INDEX)
     if index.exact is not None:
         _write(index.exact.faiss, folder / VECTORS)

@@ -5,7 +5,7 @@ Every index scores documents by `similarity` alone, so no result depends on batc
 
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import faiss
 import numpy as np
@@ -214,6 +214,8 @@ class FlatIndex(FaissIndex):
         exact: The vectors of flat-int8; None if `index` stores what it scores.
         may_use_gpu: Whether it is searched on a GPU if there is one; FAISS has no flat-int8 there.
     """
+
+    breadth: Final = None  # all documents are compared
 
     def __init__(
         self,

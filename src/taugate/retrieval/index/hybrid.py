@@ -252,7 +252,13 @@ def _others(found: LexicalCandidates, nearest: _Positions, within: DocumentSubse
 
 def vector_index(index: Index) -> Index:
     """Return the index of the vectors alone, for a search without words, such as from document to document."""
-    return index.vectors if isinstance(index, HybridIndex) else index
+    words = words_of(index)
+    return index if words is None else words.vectors
+
+
+def words_of(index: Index) -> HybridIndex | None:
+    """Return an index whose scores have a lexical part; None for another."""
+    return index if isinstance(index, HybridIndex) else None
 
 
 def require_words(queries: QueryVectors) -> HybridVectors:

@@ -1,7 +1,7 @@
 """The interface of searchable passages, and passages in this process; engines/corpus.py has those in an engine."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -9,10 +9,8 @@ from numpy.typing import NDArray
 
 from taugate.retrieval.documents.filters import Filter
 from taugate.retrieval.documents.metadata import Metadata
-from taugate.retrieval.documents.store import Document
 from taugate.retrieval.index.top_k import DocumentSubset, Index, TopK
 from taugate.retrieval.vectors.queries import QueryVectors
-from taugate.retrieval.vectors.similarity import Float32
 
 # Called with the name of a finished stage, and the readings of time.perf_counter() at its begin and its end.
 Observe = Callable[[str, float, float], None]
@@ -20,31 +18,6 @@ Observe = Callable[[str, float, float], None]
 
 def unobserved(stage: str, began: float, ended: float) -> None:
     """Discard stage times."""
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A passage returned by a search with its vector, (d,) float32, and its document."""
-
-    vector: Float32
-    document: Document
-
-
-@dataclass(frozen=True)
-class FoundPassages:
-    """The result of a search.
-
-    Attributes:
-        top: Scores and positions, best first.
-        candidates: Contents of all passages in `top`, and possibly others, by position; empty if the corpus is in this
-            process.
-        approximate: Whether the filter was evaluated in a graph that may miss passages; other filtered searches are
-            exact.
-    """
-
-    top: TopK
-    candidates: Mapping[int, Candidate] = field(default_factory=dict)
-    approximate: bool = False
 
 
 class Fields(Protocol):
@@ -67,7 +40,7 @@ class Passages(Fields, Protocol):
         """Whether they are in an engine, which runs every search."""
         ...
 
-    def find(self, queries: QueryVectors, k: int, query_filter: Filter, observe: Observe = unobserved) -> FoundPassages:
+    def find(self, queries: QueryVectors, k: int, query_filter: Filter, observe: Observe = unobserved) -> TopK:
         """Return the min(k, M) most similar of the M passages that meet a filter; ties go to the lower position.
 
         Args:
@@ -99,11 +72,11 @@ class LocalPassages:
     metadata: Metadata
     remote: bool = False
 
-    def find(self, queries: QueryVectors, k: int, query_filter: Filter, observe: Observe = unobserved) -> FoundPassages:
+    def find(self, queries: QueryVectors, k: int, query_filter: Filter, observe: Observe = unobserved) -> TopK:
         """See Passages.find."""
         if not query_filter:
-            return FoundPassages(self.index.search(queries, k))
-        return FoundPassages(self.index.search_within(queries, k, DocumentSubset(self.metadata.where(query_filter))))
+            return self.index.search(queries, k)
+        return self.index.search_within(queries, k, DocumentSubset(self.metadata.where(query_filter)))
 
     def meets(self, query_filter: Filter, positions: NDArray[np.int64]) -> NDArray[np.bool_]:
         """See Passages.meets."""

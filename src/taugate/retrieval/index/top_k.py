@@ -1,14 +1,24 @@
 """The result of a search and the interfaces of an index: scores, the top-K, and the top-K of a subset."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from taugate.retrieval.documents.store import Document
 from taugate.retrieval.vectors.queries import QueryVectors
 from taugate.retrieval.vectors.similarity import Float32
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A passage returned by a search with its vector, (d,) float32, and its document."""
+
+    vector: Float32
+    document: Document
 
 
 @dataclass(frozen=True)
@@ -18,10 +28,16 @@ class TopK:
     Attributes:
         scores: (n, K) float32 similarities.
         positions: (n, K) int64 positions of the documents in the index.
+        candidates: Contents of all these documents, and possibly others, by position; empty if the corpus is in this
+            process.
+        approximate: Whether a filter was evaluated in a graph that may miss documents; other filtered searches are
+            exact.
     """
 
     scores: Float32
     positions: NDArray[np.int64]
+    candidates: Mapping[int, Candidate] = field(default_factory=dict)
+    approximate: bool = False
 
     def __len__(self) -> int:
         return len(self.scores)

@@ -1,12 +1,12 @@
 """The record of an adapted encoder, adaptation.json: its training queries and the evidence that it is better."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field, ValidationError
 
 from taugate.errors import EncoderError
-from taugate.retrieval.release.evidence import UNLESS_NONE, Interval, IsotropyRecord, Record
+from taugate.retrieval.release.evidence import Interval, IsotropyRecord, Record
 from taugate.retrieval.release.measures import MeasuresRecord
 from taugate.retrieval.release.search_records import GateRecord
 from taugate.storage.files import read_bounded
@@ -34,7 +34,7 @@ class PairsRecord(Record):
     """
 
     source: Literal["labels", "generated", "crops", "labels and crops"]
-    split: str | None
+    split: str | None = None
     origins: dict[str, int] = Field(default_factory=dict)
     lost: dict[str, int] | None = None
     train: int
@@ -109,7 +109,7 @@ class TrainingRecord(Record):
 
     stages: list[StageRecord]
     merge_weights: list[float]
-    merge_weight: float | None
+    merge_weight: float | None = None
     left_out: dict[str, str]
 
 
@@ -152,8 +152,8 @@ class AdaptationRecord(Record):
         evidence: Whether people asked the queries that decided.
         gain: Gain over the base.
         recall: recall@100 of the unseen queries.
-        lexical_weight: Weights of the lexical share in the scores that the encoders were compared by; None, and not
-            written, if they were compared by the cosine.
+        lexical_weight: Weights of the lexical share in the scores that the encoders were compared by; None if
+            that was the cosine.
         isotropy_before: Isotropy of the documents with the base encoder.
         isotropy_after: Isotropy of the documents with the adapted encoder.
         gate: Decision of the gate on each recipe, from the unseen queries.
@@ -169,20 +169,20 @@ class AdaptationRecord(Record):
     seeds: dict[str, int]
     budget: str
     steps: int
-    whitening: WhiteningRecord | None
+    whitening: WhiteningRecord | None = None
     keeps_documents: bool = Field(default=False, exclude_if=lambda value: not value)
     curve: list[RecipeTrial] = Field(repr=False)
     admitted: bool
-    reason: str | None
+    reason: str | None = None
     evidence: Literal["human", "generated"]
     gain: AdaptationGain
     recall: BeforeAfter
-    lexical_weight: Annotated[BeforeAfter | None, UNLESS_NONE] = None
+    lexical_weight: BeforeAfter | None = None
     isotropy_before: IsotropyRecord
     isotropy_after: IsotropyRecord
     gate: list[GateRecord]
-    training: Annotated[TrainingRecord | None, UNLESS_NONE] = None
-    measures: Annotated[MeasuresRecord | None, UNLESS_NONE] = Field(default=None, repr=False)
+    training: TrainingRecord | None = None
+    measures: MeasuresRecord | None = Field(default=None, repr=False)
 
     @property
     def unmerged(self) -> bool:

@@ -1,10 +1,8 @@
 """Records of releases whose documents are not those of their calibration: updates, erasures, what is withdrawn."""
 
-from typing import Annotated
-
 from pydantic import Field
 
-from taugate.retrieval.release.evidence import UNLESS_NONE, EvidenceRecord, Interval, Record
+from taugate.retrieval.release.evidence import EvidenceRecord, Interval, Record
 
 
 class ErasureRecord(Record):
@@ -27,7 +25,7 @@ class UpdateRecord(Record):
     Attributes:
         parent: Id of the previously current release, whose threshold and relevance model were kept.
         calibrated: Id of the release that chose them: the parent, unless the parent is an update too.
-        documents: Number of documents of that release; None, and not written, by older versions.
+        documents: Number of documents of that release; None in releases of older versions.
         updates: Number of updates since that release, including this one.
         added: Number of added documents.
         changed: Number of changed documents.
@@ -43,7 +41,7 @@ class UpdateRecord(Record):
 
     parent: str
     calibrated: str
-    documents: Annotated[int | None, Field(ge=1), UNLESS_NONE] = None
+    documents: int | None = Field(default=None, ge=1)
     updates: int = Field(ge=1)
     added: int
     changed: int

@@ -1,33 +1,29 @@
-"""Opens the corpus of a release: files of its own, or a collection in an engine."""
+"""The corpus of a release: files of its own, or a collection in an engine."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.errors import (
-    ReleaseError,
-)
+from taugate.errors import ReleaseError
 from taugate.retrieval.documents.metadata import Metadata
-from taugate.retrieval.documents.store import TEXTS, Documents, DocumentStore
+from taugate.retrieval.documents.store import OFFSETS, TEXTS, Documents, DocumentStore
 from taugate.retrieval.engines.access import EngineAccess
-from taugate.retrieval.engines.corpus import EngineCorpus, open_corpus
-from taugate.retrieval.engines.hybrid import EngineHybridIndex
-from taugate.retrieval.index import files
-from taugate.retrieval.index.hybrid import HybridIndex
 from taugate.retrieval.index.lexical import LexicalIndex
-from taugate.retrieval.index.names import INDEX
+from taugate.retrieval.index.names import INDEX, INDEX_KINDS, VECTORS
 from taugate.retrieval.index.passages import Passages
 from taugate.retrieval.index.top_k import Index
+from taugate.retrieval.policy.abstention import needs_words
 from taugate.retrieval.policy.background import Read, ReadDocuments
-from taugate.retrieval.release.layout import (
-    LEXICAL,
-    MANIFEST,
-    METADATA,
-)
+from taugate.retrieval.release.contents import FileNames, ReleaseFolder
+from taugate.retrieval.release.layout import LEXICAL, MANIFEST, METADATA
 from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.rerank.stage import SecondStage
+
+if TYPE_CHECKING:  # loads FAISS
+    from taugate.retrieval.engines.corpus import EngineCorpus
 
 
 @dataclass(frozen=True)
@@ -41,6 +37,7 @@ class Corpus:
         remote_passages: Passages in an engine; None if they are in the release.
         read: Reads documents for the relevance model from an engine; None if they are in the release.
         engine: The engine; None if the corpus is in the release.
+        words: The index of the documents' words; None if the score has no lexical part.
         second: Second stage; None with one stage.
     """
 
@@ -49,53 +46,98 @@ class Corpus:
     metadata: Metadata
     remote_passages: Passages | None = None
     read: Read | None = None
-    engine: EngineCorpus | None = None
+    engine: "EngineCorpus | None" = None
+    words: LexicalIndex | None = None
     second: SecondStage | None = None
 
 
-def open_searched(release: Path, manifest: Manifest, access: EngineAccess) -> Corpus:
-    """Open the corpus of a release: its own files, or a collection in an engine."""
-    dimension = _search_dimension(manifest)
-    if manifest.engine is None:
-        vectors = files.load_index(release, manifest.index.kind, dimension)
-        documents = DocumentStore(release)
-        _check_counts(release, manifest, len(vectors), len(documents))
-        lexical = _load_lexical(release, manifest)
-        index = vectors if lexical is None else HybridIndex(vectors, *lexical)
-        metadata = Metadata.load(release / METADATA, documents) if METADATA in manifest.files else Metadata()
-        return Corpus(index, documents, metadata)
-    _check_counts(release, manifest, manifest.engine.rows, manifest.engine.rows)
-    opened = open_corpus(manifest.engine, dimension, access)
+class StoredDocuments(Protocol):
+    """Documents whose texts can be stored in a folder."""
 
-    def read(positions: NDArray[np.int64]) -> ReadDocuments:
-        rows = opened.index.read(positions)
-        return ReadDocuments.of(rows.vectors, rows.documents)
-
-    lexical = _load_lexical(release, manifest)
-    hybrid = None if lexical is None else EngineHybridIndex(opened.index, *lexical)
-    passages = replace(opened.passages, hybrid=hybrid)
-    return Corpus(hybrid or opened.index, opened.documents, Metadata(), passages, read, opened)
+    def save(self, folder: Path) -> None:
+        """Write the files of a DocumentStore."""
+        ...
 
 
-def _check_counts(release: Path, manifest: Manifest, vectors: int, documents: int) -> None:
-    counts = {manifest.data.documents, manifest.index.documents, vectors, documents}
-    if len(counts) != 1:
-        raise ReleaseError(
-            f"{release}: {MANIFEST}, {INDEX} and {TEXTS} count {sorted(counts)} documents; calibrate again"
-        )
+class CorpusFolder(ReleaseFolder):
+    """The vectors, texts, metadata and words of the documents.
 
+    Attributes:
+        IN_ENGINE: Files whose contents are in the engine, if there is one.
+    """
 
-def _search_dimension(manifest: Manifest) -> int:
-    """Return the dimension of the searched vectors."""
-    return manifest.encoder.dimension if manifest.projection is None else manifest.projection.dimension
+    IN_ENGINE = frozenset({INDEX, VECTORS, TEXTS, OFFSETS, METADATA})
 
+    @staticmethod
+    def names(manifest: Manifest) -> FileNames:
+        """Return the names of its files."""
+        refusing, recorded = manifest.first_stage.answer_threshold, {LEXICAL: manifest.lexical is not None}
+        if refusing is not None and needs_words(refusing[0]) and LEXICAL in manifest.files:
+            recorded = {}  # words for the score of refusals, which has them in its own file in earlier releases
+        if manifest.engine is not None:
+            return FileNames(optional=frozenset({LEXICAL}), recorded=recorded)
+        has_vectors = VECTORS in manifest.files
+        recorded[VECTORS] = has_vectors == (has_vectors in INDEX_KINDS[manifest.index.kind].vectors_beside)
+        optional = frozenset({VECTORS, METADATA})
+        return FileNames(CorpusFolder.IN_ENGINE - optional, optional | {LEXICAL}, recorded)
 
-def _load_lexical(release: Path, manifest: Manifest) -> tuple[LexicalIndex, float] | None:
-    """Load the index of the words and the weight of the share; None if the score has no lexical part."""
-    record = manifest.lexical
-    if record is None:
-        return None
-    lexical = LexicalIndex.load(release / LEXICAL, manifest.index.documents)
-    if (lexical.statistics.k1, lexical.statistics.b) != (record.k1, record.b):
-        raise ReleaseError(f"{release / LEXICAL}: k1 and b are not those of the manifest; calibrate again")
-    return lexical, record.weight
+    def write(self, vectors: Index, documents: StoredDocuments, metadata: Metadata) -> None:
+        """Write vectors, texts and metadata; those of an engine are not written.
+
+        Raises:
+            OSError: If a file cannot be written.
+        """
+        from taugate.retrieval.index import files  # loads FAISS, as `open` does
+
+        files.save(vectors, self.path)
+        documents.save(self.path)
+        if metadata.columns:
+            metadata.save(self.path / METADATA)
+
+    def write_words(self, words: LexicalIndex) -> None:
+        """Write the index of the words of the score; raises OSError if that fails."""
+        words.save(self.path / LEXICAL)
+
+    def open(self, manifest: Manifest, access: EngineAccess) -> Corpus:
+        """Open the corpus: its own files, or a collection in an engine."""
+        from taugate.retrieval.engines.corpus import open_corpus
+        from taugate.retrieval.engines.hybrid import EngineHybridIndex
+        from taugate.retrieval.index import files
+        from taugate.retrieval.index.hybrid import HybridIndex
+
+        dimension = manifest.encoder.dimension if manifest.projection is None else manifest.projection.dimension
+        weight = 0.0 if manifest.lexical is None else manifest.lexical.weight
+        if manifest.engine is None:
+            vectors, documents = files.load_index(self.path, manifest.index.kind, dimension), DocumentStore(self.path)
+            self._check_counts(manifest, len(vectors), len(documents))
+            words = self._open_words(manifest)
+            index = vectors if words is None else HybridIndex(vectors, words, weight)
+            metadata = Metadata.load(self.path / METADATA, documents) if METADATA in manifest.files else Metadata()
+            return Corpus(index, documents, metadata, words=words)
+        self._check_counts(manifest, manifest.engine.rows)
+        opened = open_corpus(manifest.engine, dimension, access)
+
+        def read(positions: NDArray[np.int64]) -> ReadDocuments:
+            rows = opened.index.read(positions)
+            return ReadDocuments.of(rows.vectors, rows.documents)
+
+        words = self._open_words(manifest)
+        hybrid = None if words is None else EngineHybridIndex(opened.index, words, weight)
+        passages = replace(opened.passages, hybrid=hybrid)
+        return Corpus(hybrid or opened.index, opened.documents, Metadata(), passages, read, opened, words)
+
+    def _check_counts(self, manifest: Manifest, *stored: int) -> None:
+        counts = {manifest.data.documents, manifest.index.documents, *stored}
+        if len(counts) != 1:
+            raise ReleaseError(
+                f"{self.path}: {MANIFEST}, {INDEX} and {TEXTS} count {sorted(counts)} documents; calibrate again"
+            )
+
+    def _open_words(self, manifest: Manifest) -> LexicalIndex | None:
+        record = manifest.lexical
+        if record is None:
+            return None
+        words = LexicalIndex.load(self.path / LEXICAL, manifest.index.documents)
+        if (words.statistics.k1, words.statistics.b) != (record.k1, record.b):
+            raise ReleaseError(f"{self.path / LEXICAL}: k1 and b are not those of the manifest; calibrate again")
+        return words

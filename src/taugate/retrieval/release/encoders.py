@@ -1,5 +1,7 @@
-"""Loads the encoders of a release."""
+"""The encoders of a release."""
 
+import filecmp
+import shutil
 from pathlib import Path
 from typing import get_args
 
@@ -7,17 +9,70 @@ from taugate.errors import (
     InputError,
     ReleaseError,
 )
-from taugate.retrieval.encoder.encoder import FILES, ExportedEncoder, RequestedPrecision
+from taugate.retrieval.encoder.encoder import CONFIG, FILES, ExportedEncoder, RequestedPrecision
 from taugate.retrieval.encoder.endpoint_record import EndpointAccess
 from taugate.retrieval.encoder.loading import load_encoder
 from taugate.retrieval.encoder.own_vectors import OwnVectors
-from taugate.retrieval.release.layout import (
-    ENCODER_FOLDER,
-    FLOAT32_FOLDER,
-    QUERY_FOLDER,
-)
+from taugate.retrieval.encoder.tokenizer import TOKENIZER
+from taugate.retrieval.release.contents import FileNames, ReleaseFolder, disagreement
+from taugate.retrieval.release.layout import ENCODER_FOLDER, ENCODER_FOLDERS, FLOAT32_FOLDER, QUERY_FOLDER
 from taugate.retrieval.release.manifest import Manifest
-from taugate.retrieval.release.verify import disagreement
+from taugate.storage.folders import link_or_copy
+
+
+class EncoderFolder(ReleaseFolder):
+    """An encoder: that of documents and queries, or one of queries alone."""
+
+    @staticmethod
+    def names(manifest: Manifest) -> FileNames:
+        """Return the names of the files of all encoders."""
+        if not manifest.reads_texts:
+            return FileNames()
+        stored = {CONFIG} if manifest.encoder.runtime == "endpoint" else {*FILES}
+        required = frozenset(f"{ENCODER_FOLDER}/{name}" for name in stored & {TOKENIZER, CONFIG})
+        every = frozenset(f"{folder}/{name}" for folder in ENCODER_FOLDERS for name in stored)
+        return FileNames(required, every - required)
+
+    def write(self, source: Path) -> None:
+        """Copy the files of an exported encoder from a folder, and no others.
+
+        A file that another encoder of the same release has is stored once, if the file system has hard links: a
+        tokenizer in several precisions, or the weights below a linear map.
+
+        Raises:
+            OSError: If a file cannot be copied.
+        """
+        self.path.mkdir()
+        for name in FILES:
+            if (source / name).exists():  # a graph or the weights of a kernel
+                others = [path for each in ENCODER_FOLDERS if (path := self.path.parent / each / name).is_file()]
+                equal = next((path for path in others if filecmp.cmp(source / name, path, shallow=False)), None)
+                if equal is None:
+                    shutil.copyfile(source / name, self.path / name)
+                else:
+                    link_or_copy(equal, self.path / name)
+
+    def open(self, manifest: Manifest, threads: int | None, endpoint: EndpointAccess | None = None) -> ExportedEncoder:
+        """Load the encoder.
+
+        Args:
+            manifest: Manifest of the release.
+            threads: See `reader.load`.
+            endpoint: See `reader.load`.
+
+        Raises:
+            ReleaseError: If it is not the encoder in the manifest.
+            EncoderError: If it cannot be loaded.
+        """
+        encoder = load_encoder(self.path, threads, endpoint)
+        record = ({ENCODER_FOLDER: manifest.encoder} | manifest.query_encoders).get(self.path.name)
+        if record is None or encoder.sha256 != record.sha256:
+            names = ", ".join(FILES)
+            raise ReleaseError(f"{self.path}: its files ({names}) are not the encoder in the manifest; calibrate again")
+        if encoder.config.dimension != manifest.encoder.dimension:
+            dimensions = sorted({manifest.encoder.dimension, encoder.config.dimension})
+            raise ReleaseError(f"{self.path}: manifest and encoder have dimensions {dimensions}; calibrate again")
+        return encoder
 
 
 def own_vectors(release: Path, manifest: Manifest) -> OwnVectors:
@@ -38,7 +93,7 @@ def encoder_folders(release: Path, manifest: Manifest, precision: RequestedPreci
     Args:
         release: Folder of the release.
         manifest: Manifest of the release.
-        precision: See `load`.
+        precision: See `reader.load`.
 
     Raises:
         ReleaseError: If manifest and files disagree.
@@ -54,29 +109,3 @@ def encoder_folders(release: Path, manifest: Manifest, precision: RequestedPreci
         choices = ", ".join(get_args(RequestedPrecision))
         raise InputError(f"TAUGATE_PRECISION {precision}: the release has {has} ({choices})")
     return folders
-
-
-def load_release_encoder(
-    folder: Path, manifest: Manifest, threads: int | None, endpoint: EndpointAccess | None = None
-) -> ExportedEncoder:
-    """Load one of the encoders of a release.
-
-    Args:
-        folder: One of `encoder_folders`, or the folder of the documents' encoder.
-        manifest: Manifest of the release.
-        threads: See `load`.
-        endpoint: See `load`.
-
-    Raises:
-        ReleaseError: If it is not the encoder in the manifest.
-        EncoderError: If it cannot be loaded.
-    """
-    encoder = load_encoder(folder, threads, endpoint)
-    record = ({ENCODER_FOLDER: manifest.encoder} | manifest.query_encoders).get(folder.name)
-    if record is None or encoder.sha256 != record.sha256:
-        names = ", ".join(FILES)
-        raise ReleaseError(f"{folder}: its files ({names}) are not the encoder in the manifest; calibrate again")
-    if encoder.config.dimension != manifest.encoder.dimension:
-        dimensions = sorted({manifest.encoder.dimension, encoder.config.dimension})
-        raise ReleaseError(f"{folder}: manifest and encoder have dimensions {dimensions}; calibrate again")
-    return encoder

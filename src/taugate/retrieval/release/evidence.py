@@ -1,22 +1,32 @@
 """Records of the evidence for a policy in the manifest: certificates, the choice of a policy, and measurements."""
 
-from typing import Annotated, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
 
 from taugate.retrieval.policy.policy import PolicyKind
 from taugate.retrieval.release.methods import Method, Statement
 
-# Of fields that are written only if they say something, so that the digests of releases without them do not change.
-UNLESS_NONE = Field(exclude_if=lambda value: value is None)
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 class Record(BaseModel):
-    """Base of all records: read-only, without unknown fields, and without NaN or infinity, which JSON lacks."""
+    """Base of all records: read-only, without unknown fields, and without NaN or infinity, which JSON lacks.
+
+    A field that is None is not written, whatever record it is in, and one that is not written is None.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    def model_dump(self, *, exclude_none: bool = True, **options: Any) -> dict[str, Any]:  # noqa: ANN401 (pydantic's)
+        """Return the record as a dictionary; see `BaseModel.model_dump`."""
+        return super().model_dump(exclude_none=exclude_none, **options)
+
+    def model_dump_json(self, *, exclude_none: bool = True, **options: Any) -> str:  # noqa: ANN401 (pydantic's)
+        """Return the record as JSON; see `BaseModel.model_dump_json`."""
+        return super().model_dump_json(exclude_none=exclude_none, **options)
 
 
 class Interval(Record):
@@ -27,8 +37,10 @@ class Interval(Record):
     upper: float = Field(description="upper limit; for a bootstrap, the 97.5th percentile")
 
     @classmethod
-    def of_bootstraps(cls, values: NDArray[np.float64]) -> Self:
+    def of_bootstraps(cls, values: "NDArray[np.float64]") -> Self:
         """Return the percentile interval of a metric's bootstraps, (m,) float64 (thresholds paper §2.1)."""
+        import numpy as np  # which commands that only read records do without
+
         lower, upper = np.percentile(values, [2.5, 97.5])
         return cls(mean=float(values.mean()), lower=float(lower), upper=float(upper))
 
@@ -40,7 +52,7 @@ class Estimate(Interval):
         by_document: Interval with documents drawn instead of queries; None if queries are the units.
     """
 
-    by_document: Annotated[Interval | None, UNLESS_NONE] = None
+    by_document: Interval | None = None
 
 
 # How labels were drawn: queries one by one, or documents with all queries about them.
@@ -55,13 +67,13 @@ class EvidenceRecord(Record):
         units: Number of units.
         design_effect: Σn² / Σn for n queries per document, the largest possible effect of shared documents. Above 1.1,
             documents are the units.
-        drawn: How the labels were drawn; None, and not written, if documents are assumed.
+        drawn: How the labels were drawn; None if documents are assumed.
     """
 
     unit: Literal["query", "document"]
     units: int
     design_effect: float
-    drawn: Annotated[Drawn | None, UNLESS_NONE] = None
+    drawn: Drawn | None = None
 
 
 class Certificate(Record):
@@ -80,7 +92,7 @@ class Certificate(Record):
         upper: One-sided upper confidence limit of the loss, whatever the guarantee.
         queries_needed: Smallest number of queries that can certify the limit.
         count_at_most: Largest number of queries that a document counts for in `loss`, `bound`, `upper` and `found`;
-            None, and not written, if every query counts as one.
+            None if every query counts as one.
     """
 
     limit: str
@@ -94,7 +106,7 @@ class Certificate(Record):
     bound: float
     upper: float | None = None
     queries_needed: int
-    count_at_most: Annotated[int | None, UNLESS_NONE] = None
+    count_at_most: int | None = None
 
 
 class Shortage(Record):
@@ -128,7 +140,7 @@ class Level(Record):
     """
 
     max_loss: float
-    tau: float | None
+    tau: float | None = None
     loss: float
     bound: float
 
@@ -146,13 +158,13 @@ class StratumRecord(Record):
         found: Mean of the metric without the cut.
     """
 
-    value: str | int | float | bool | None
-    tau: FiniteFloat | None
-    tau_without_filter: FiniteFloat | None
+    value: str | int | float | bool | None = None
+    tau: FiniteFloat | None = None
+    tau_without_filter: FiniteFloat | None = None
     queries: int
     units: int
     queries_needed: int
-    found: float | None
+    found: float | None = None
 
 
 class StrataRecord(Record):
@@ -167,7 +179,7 @@ class StrataRecord(Record):
 
     field: str
     strata: list[StratumRecord]
-    others: StratumRecord | None
+    others: StratumRecord | None = None
     other_values: list[str | int | float | bool]
 
 
@@ -220,13 +232,13 @@ class Alternative(Record):
     """
 
     method: Method
-    statement: Statement | Literal["labels"] | None
+    statement: Statement | Literal["labels"] | None = None
     policy: PolicyKind
-    tau: float | None
-    psi: int | None
-    max_loss: float | None
-    max_empty: float | None
-    guarantee: str | None
+    tau: float | None = None
+    psi: int | None = None
+    max_loss: float | None = None
+    max_empty: float | None = None
+    guarantee: str | None = None
     kept_fraction: float
     loss: float
 
@@ -270,8 +282,8 @@ class RelevanceRecord(Record):
         brier_skill: 1 − Brier score / Brier score of always estimating the share of relevant results.
         error: Expected calibration error with its interval.
         error_of_likely: The same for results with an estimate of 0.2 or more; None without such results.
-        unanswerable_share: Share of unanswerable questions in the mixture; None, and not written, like the next two,
-            without a mixture.
+        unanswerable_share: Share of unanswerable questions in the mixture; None, like the next two, without a
+            mixture.
         unanswerable: Number of these questions that measured the model, weighted to make up the share.
         error_of_answerable: Expected calibration error of the answerable queries alone, whose relevance is too low.
         bins: Bins of the reliability diagram; in a mixture, their numbers of results are weighted and rounded.
@@ -291,9 +303,9 @@ class RelevanceRecord(Record):
     brier_skill: Interval | None = None
     error: Interval | None = None
     error_of_likely: Interval | None = None
-    unanswerable_share: Annotated[float | None, UNLESS_NONE] = None
-    unanswerable: Annotated[int | None, UNLESS_NONE] = None
-    error_of_answerable: Annotated[Interval | None, UNLESS_NONE] = None
+    unanswerable_share: float | None = None
+    unanswerable: int | None = None
+    error_of_answerable: Interval | None = None
     bins: list[ReliabilityBin] = Field(repr=False)
 
 
@@ -330,8 +342,8 @@ class Shifts(Record):
         higher: Smallest detected shift up; None if none is detected.
     """
 
-    lower: Shift | None
-    higher: Shift | None
+    lower: Shift | None = None
+    higher: Shift | None = None
 
 
 class DriftRecord(Record):

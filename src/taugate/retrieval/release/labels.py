@@ -35,10 +35,10 @@ class ThresholdInterval(Record):
         upper: Upper end of the 95 % interval of the true threshold.
     """
 
-    safe: float | None
-    value: float | None
-    lower: float | None
-    upper: float | None
+    safe: float | None = None
+    value: float | None = None
+    lower: float | None = None
+    upper: float | None = None
 
 
 class SourceRecord(Record):
@@ -52,7 +52,7 @@ class SourceRecord(Record):
 
     accuracy: Interval
     loss: Interval
-    tau: ThresholdInterval | None
+    tau: ThresholdInterval | None = None
 
 
 class MachineRecord(Record):
@@ -66,7 +66,7 @@ class MachineRecord(Record):
 
     accuracy: float
     loss: float
-    tau: float | None
+    tau: float | None = None
 
 
 class MachineWorth(Record):
@@ -106,10 +106,10 @@ class LabelsRecord(Record):
     answerable: int
     unjudged: int
     effective: float
-    machine: Annotated[Machine, BeforeValidator(Machine)] | None  # manifests are validated strictly, and have its name
+    machine: Annotated[Machine, BeforeValidator(Machine)] | None = None  # read strictly: by its name
     alone: SourceRecord
-    machine_only: MachineRecord | None
+    machine_only: MachineRecord | None = None
     both: SourceRecord
     accuracy: MachineWorth
     loss: MachineWorth
-    most: float | None
+    most: float | None = None

@@ -1,20 +1,11 @@
-"""The layout of releases: file names in a releases directory and in a release, and the digest in a release's id."""
+"""The layout of releases: names in a releases directory and in a release, and the digest in a release's id."""
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from taugate.retrieval.documents.store import OFFSETS, TEXTS
-from taugate.retrieval.encoder import encoder
-from taugate.retrieval.encoder.bert import WEIGHTS
-from taugate.retrieval.encoder.graph import DATA, MODEL
-from taugate.retrieval.encoder.graph_weights import LAYOUT
-from taugate.retrieval.encoder.tokenizer import TOKENIZER
-from taugate.retrieval.index.names import INDEX, VECTORS
-from taugate.retrieval.rerank import cross_encoder, token_encoder
-from taugate.retrieval.rerank.late_interaction import TOKEN_VECTORS
 from taugate.storage.files import sha256_json
 
 CURRENT = "current"
@@ -41,60 +32,10 @@ METADATA = "metadata.safetensors"
 ABSTENTION = "abstention.safetensors"
 LEXICAL = "lexical.safetensors"
 REPORT = "report.html"
-_ENCODER_FILES = (f"{ENCODER_FOLDER}/{TOKENIZER}", f"{ENCODER_FOLDER}/{encoder.CONFIG}")
-FILES = frozenset({*_ENCODER_FILES, INDEX, TEXTS, OFFSETS, GOLDEN, REFERENCE, REPORT})
-OPTIONAL_FILES = frozenset(
-    {
-        RELEVANCE,  # if there were enough queries to fit a model
-        PROJECTION,  # if the gate accepted one
-        VECTORS,  # if the index stores inexact codes
-        METADATA,  # if documents have metadata
-        OUTCOMES,  # compared by promotion rules; not written by 0.1
-        QUESTIONS,  # not in a release with erased documents, which may be quoted; not written by 0.1
-        ABSTENTION,  # if queries can be refused as a whole
-        LEXICAL,  # if the score has a lexical part, or queries are refused by their words
-        *(f"{folder}/{name}" for folder in (QUERY_FOLDER, FLOAT32_FOLDER) for name in encoder.FILES),
-        f"{ENCODER_FOLDER}/{MODEL}",  # with DATA if it is large, or
-        f"{ENCODER_FOLDER}/{DATA}",
-        f"{ENCODER_FOLDER}/{WEIGHTS}",
-        f"{ENCODER_FOLDER}/{LAYOUT}",  # beside a graph that the kernel can run
-        *(f"{RERANKER_FOLDER}/{name}" for name in (*cross_encoder.FILES, KNOWN_PAIRS)),
-        *(f"{RERANKER_FOLDER}/{name}" for name in (*token_encoder.FILES, TOKEN_VECTORS)),
-        f"{FIRST_STAGE_FOLDER}/{RELEVANCE}",
-        f"{FIRST_STAGE_FOLDER}/{ABSTENTION}",
-    }
-)
-
-# Files that a release without an encoder lacks.
-OF_ENCODERS = frozenset(name for name in FILES | OPTIONAL_FILES if name.partition("/")[0] in ENCODER_FOLDERS)
-
-# Files of a release that was calibrated on a run.
-REQUIRED_OF_RUN = frozenset({REFERENCE, OUTCOMES, REPORT})
-OPTIONAL_OF_RUN = frozenset({ABSTENTION, GOLDEN, RELEVANCE})
-
-# Files whose contents are in the engine if the manifest names one.
-IN_ENGINE = frozenset({INDEX, VECTORS, TEXTS, OFFSETS, METADATA})
-
-# Files that an encoder behind an endpoint does not have.
-BEHIND_ENDPOINT = frozenset(
-    {f"{folder}/{name}" for folder in ENCODER_FOLDERS for name in encoder.FILES if name != encoder.CONFIG}
-)
-
 RELEASE_ID = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{12}", re.ASCII)
 STAGING_PREFIX = ".staging-"
 PRUNED_PREFIX = ".pruned-"  # a release that is being removed
 _NOT_CONTENT = frozenset({"release_id", "created_at", "parent"})  # keys of the manifest
-
-
-def files_differ(names: Collection[str], required: frozenset[str], optional: frozenset[str]) -> frozenset[str]:
-    """Return the missing and the unexpected files of a release.
-
-    Args:
-        names: Names of its files.
-        required: Names of the files that it must have.
-        optional: Names of further files that it may have.
-    """
-    return required ^ (frozenset(names) - optional)
 
 
 def baseline_path(folder: Path, release: str) -> Path:

@@ -1,8 +1,8 @@
-"""The manifest, manifest.json, which describes a release and its measurements (schema 2, docs/calibration.md)."""
+"""The manifest, manifest.json, which describes a release and its measurements (schema 3, docs/calibration.md)."""
 
 import math
 from abc import abstractmethod
-from typing import Annotated, Literal, NamedTuple, Self
+from typing import Literal, NamedTuple, Self
 
 import numpy as np
 from pydantic import (
@@ -18,7 +18,6 @@ from taugate.retrieval.policy.scales import ScoreScale
 from taugate.retrieval.release.adaptation import AdaptationRecord
 from taugate.retrieval.release.changed_documents import ErasureRecord, UpdateRecord, WithdrawnRecord
 from taugate.retrieval.release.evidence import (
-    UNLESS_NONE,
     Alternative,
     DriftRecord,
     EvidenceRecord,
@@ -31,19 +30,17 @@ from taugate.retrieval.release.labels import LabelsRecord
 from taugate.retrieval.release.layout import ENCODER_FOLDER, FLOAT32_FOLDER, QUERY_FOLDER
 from taugate.retrieval.release.outcome_records import BootstrapRecord, MetricsRecord, PolicyRecord
 from taugate.retrieval.release.records import (
-    AbstentionRecord,
     CalibrationRecord,
     CheckedAnswers,
     EncoderFitRecord,
-    NoAnswerRecord,
     QuerySetRecord,
-    RefusalRecord,
 )
+from taugate.retrieval.release.refusal_records import RefusalRecord
 from taugate.retrieval.release.search_records import GateRecord, LexicalRecord, ProjectionRecord, SkippedCandidate
 from taugate.retrieval.release.second_stage import SecondStageRecord
 from taugate.retrieval.release.state import CertifiedLoss, State, certified_loss, state_in_words
 
-SCHEMA_VERSION: Literal[2] = 2
+SCHEMA_VERSION: Literal[3] = 3
 
 DataFile = Literal["corpus", "queries", "qrels", "run", "off_topic", "vectors", "query_vectors"]
 
@@ -60,11 +57,11 @@ class DataRecord(Record):
         unanswerable: Number of queries without a relevant document.
         truncated_documents: Number of documents longer than the encoder reads.
         sha256: Digests of the files.
-        empty_documents: Number of documents that were left out because they have neither title nor text; None, and not
-            written, if there is none.
+        empty_documents: Number of documents that were left out because they have neither title nor text; None if there
+            is none.
         own_documents: Number of queries that are documents of the corpus with the same id, which are left out of their
-            own results; None, and not written, if there is none.
-        relevant_from: The lowest grade of the qrels that answers, as requested; None, and not written, for 1.
+            own results; None if there is none.
+        relevant_from: The lowest grade of the qrels that answers, as requested; None for 1.
     """
 
     name: str
@@ -75,9 +72,9 @@ class DataRecord(Record):
     unanswerable: int
     truncated_documents: int
     sha256: dict[DataFile, str]
-    empty_documents: Annotated[int | None, UNLESS_NONE] = None
-    own_documents: Annotated[int | None, UNLESS_NONE] = None
-    relevant_from: Annotated[int | None, UNLESS_NONE] = None
+    empty_documents: int | None = None
+    own_documents: int | None = None
+    relevant_from: int | None = None
 
 
 class EncoderRecord(EncoderConfig):
@@ -134,45 +131,42 @@ class ReleaseManifest(Record):
         parent: Id of the previously current release.
         evidence: Unit of evidence among all answerable queries.
         calibration: Amount of evidence behind the release.
-        abstention: Rule that refuses queries as a whole; None if there is none.
-        refusal: Rule that refuses queries by default; None, and not written, without one.
-        checked: Answers that are lost; None, and not written, by older versions, and if no query finds an answer.
-        summary: What is certified and what was checked, in two lines (`summary.py`); a sentence, or None and not
-            written, by older versions.
-        no_answer: Share of queries without an answer that still get a result; None if `refusal` counts them.
+        refusal: What refuses queries as a whole, and how many questions without an answer get a result; None if neither
+            is known.
+        checked: Answers that are lost; None in releases of older versions, and if no query finds an answer.
+        summary: What is certified and what was checked, in two lines (`summary.py`); a sentence or None in
+            releases of older versions.
         drift: Smallest shift of the traffic that an alarm detects.
-        update: None, and not written, unless an update made the release.
-        labels: None, and not written, unless labels were combined with a machine's scores.
-        withdrawn: Promises that do not hold for these documents; None, and not written, without any.
-        adaptation: None, and not written, unless the encoder was adapted.
+        update: None unless an update made the release.
+        labels: None unless labels were combined with a machine's scores.
+        withdrawn: Promises that do not hold for these documents; None without any.
+        adaptation: None unless the encoder was adapted.
         reference: Name of the file of reference similarities.
         files: Every other file, by path.
     """
 
-    schema_version: Literal[2] = SCHEMA_VERSION
+    schema_version: Literal[3] = SCHEMA_VERSION
     release_id: str
     created_at: str
     taugate_version: str
-    parent: str | None
+    parent: str | None = None
     data: DataRecord
     policy: PolicyRecord
     bootstrap: BootstrapRecord
     metrics: dict[Literal["calibration", "heldout"], MetricsRecord]
     alternatives: list[Alternative]
-    relevance: RelevanceRecord | None
+    relevance: RelevanceRecord | None = None
     evidence: EvidenceRecord | None = None
     strata: StrataRecord | None = None
     calibration: CalibrationRecord | None = None
-    abstention: AbstentionRecord | None = None
-    refusal: Annotated[RefusalRecord | None, UNLESS_NONE] = None
-    checked: Annotated[CheckedAnswers | None, UNLESS_NONE] = None
-    summary: Annotated[str | None, UNLESS_NONE] = None
-    no_answer: NoAnswerRecord | None = None
+    refusal: RefusalRecord | None = None
+    checked: CheckedAnswers | None = None
+    summary: str | None = None
     drift: DriftRecord | None = None
-    update: Annotated[UpdateRecord | None, UNLESS_NONE] = None
-    labels: Annotated[LabelsRecord | None, UNLESS_NONE] = None
-    withdrawn: Annotated[list[WithdrawnRecord] | None, UNLESS_NONE] = None
-    adaptation: Annotated[AdaptationRecord | None, UNLESS_NONE] = None
+    update: UpdateRecord | None = None
+    labels: LabelsRecord | None = None
+    withdrawn: list[WithdrawnRecord] | None = None
+    adaptation: AdaptationRecord | None = None
     reference: str
     files: dict[str, FileRecord]
 
@@ -187,6 +181,11 @@ class ReleaseManifest(Record):
         """Upper limit of scores, as numbers without a sign."""
 
     @property
+    def searchable(self) -> "Manifest | None":
+        """This manifest if the release has a corpus to search, None for that of a run."""
+        return None
+
+    @property
     def documents_over_certified(self) -> float:
         """How far the corpus has grown since the thresholds were chosen; NaN for a store that cannot be counted."""
         return math.nan
@@ -194,9 +193,7 @@ class ReleaseManifest(Record):
     @property
     def answer_threshold(self) -> tuple[str, float] | None:
         """The name of the score that refuses queries as a whole, and its threshold; None if none is refused."""
-        if self.abstention is not None:
-            return self.abstention.score, self.abstention.tau
-        return None if self.refusal is None else (self.refusal.score, self.refusal.rho)
+        return None if self.refusal is None else self.refusal.threshold
 
     @property
     def state(self) -> State:
@@ -230,38 +227,43 @@ class Manifest(ReleaseManifest):
     Attributes:
         encoder: Encoder of the calibration. If its runtime is "none", the release has no encoder: documents and queries
             came with vectors, and requests do.
-        accepts_vectors: Whether requests may have the vector of the query although there is an encoder; None, and not
-            written, if they may not.
-        query_encoder: Encoder of queries if `encoder` is for documents only; None, and not written, if both share one.
+        accepts_vectors: Whether requests may have the vector of the query although there is an encoder; None if they
+            may not.
+        query_encoder: Encoder of queries if `encoder` is for documents only; None if both share one.
         float32_encoder: Source of an encoder of queries in int8 or bfloat16, else None.
         erasure: None for a release as it was calibrated.
-        encoder_fit: None, and not written, if the encoder suits the texts.
-        engine: Collection of the vectors and documents; None, and not written, if they are in the release.
-        lexical: Lexical part of the score; None, and not written, if the score is the cosine.
-        skipped: Candidates that were not possible; None, and not written, without any.
-        second_stage: Second stage, whose scores the policy, relevance, refusals and metrics are of; None, and not
-            written, with one stage.
+        encoder_fit: None if the encoder suits the texts.
+        engine: Collection of the vectors and documents; None if they are in the release.
+        lexical: Lexical part of the score; None if the score is the cosine.
+        skipped: Candidates that were not possible; None without any.
+        second_stage: Second stage, whose scores the policy, relevance, refusals and metrics are of; None with one
+            stage.
         golden: Name of the file of golden queries.
         golden_tolerance: Largest allowed difference of a golden query's score.
     """
 
     encoder: EncoderRecord
-    accepts_vectors: Annotated[bool | None, UNLESS_NONE] = None
-    query_encoder: Annotated[EncoderRecord | None, UNLESS_NONE] = None
+    accepts_vectors: bool | None = None
+    query_encoder: EncoderRecord | None = None
     float32_encoder: EncoderRecord | None = None
-    projection: ProjectionRecord | None
+    projection: ProjectionRecord | None = None
     index: IndexRecord
     isotropy: IsotropyRecord
     query_set: QuerySetRecord
     erasure: ErasureRecord | None = None
-    encoder_fit: Annotated[EncoderFitRecord | None, UNLESS_NONE] = None
-    engine: Annotated[EngineRecord | None, UNLESS_NONE] = None
-    lexical: Annotated[LexicalRecord | None, UNLESS_NONE] = None
+    encoder_fit: EncoderFitRecord | None = None
+    engine: EngineRecord | None = None
+    lexical: LexicalRecord | None = None
     gate: list[GateRecord]
-    skipped: Annotated[list[SkippedCandidate] | None, UNLESS_NONE] = None
-    second_stage: Annotated[SecondStageRecord | None, UNLESS_NONE] = None
+    skipped: list[SkippedCandidate] | None = None
+    second_stage: SecondStageRecord | None = None
     golden: str
     golden_tolerance: float = Field(gt=0, lt=1)
+
+    @property
+    def searchable(self) -> Self:
+        """This manifest."""
+        return self
 
     @property
     def reads_texts(self) -> bool:

@@ -86,7 +86,7 @@ class FamiliarityRecord(Record):
     queries: int
     paraphrases: int
     source: Literal["rules", "llm"]
-    writer: str | None
+    writer: str | None = None
 
 
 class PowerLawRecord(Record):
@@ -112,8 +112,8 @@ class PowerLawRecord(Record):
 class SpectrumRecord(Record):
     """The power law before and after; None if the documents vary in fewer than ten directions."""
 
-    before: PowerLawRecord | None
-    after: PowerLawRecord | None
+    before: PowerLawRecord | None = None
+    after: PowerLawRecord | None = None
 
 
 class PairedChange(Record):

@@ -46,12 +46,14 @@ class LossStatement:
         loss: The loss that it limits.
         on_average: Whether it limits the loss on average, so that it has no confidence.
         by_test: Whether a test of the loss of every labelled query certifies it.
+        of_cut_alone: Whether it never counts queries that are refused as a whole.
     """
 
     words: str
     loss: str = "loss"
     on_average: bool = False
     by_test: bool = False
+    of_cut_alone: bool = False
 
 
 METHODS: Mapping[Method, ThresholdMethod] = {
@@ -63,5 +65,5 @@ METHODS: Mapping[Method, ThresholdMethod] = {
 STATEMENTS: Mapping[str, LossStatement] = {
     "high-probability": LossStatement("with high probability", by_test=True),
     "expected-loss": LossStatement("on average", "expected loss", on_average=True),
-    "labels": LossStatement("from few labels"),
+    "labels": LossStatement("from few labels", of_cut_alone=True),
 }

@@ -1,6 +1,6 @@
 """Records of what a calibration chose and measured: the policy, the resampling, and the metrics."""
 
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
 import numpy as np
 from pydantic import (
@@ -12,7 +12,6 @@ from pydantic_core import PydanticCustomError
 
 from taugate.retrieval.policy.policy import Metric, PolicyKind
 from taugate.retrieval.release.evidence import (
-    UNLESS_NONE,
     Certificate,
     Choice,
     Estimate,
@@ -47,7 +46,7 @@ class PolicyRecord(Record):
         kind: Kind of the policy.
         tau: τ, unrounded; it is compared in float32. None for `none`.
         psi: Percentile of Γ that is tau, for the method bootstrap.
-        unrestricted: What the interval allows beyond Γ, for the method bootstrap; else None, and not written.
+        unrestricted: What the interval allows beyond Γ, for the method bootstrap; else None.
         k: The K of the top-K.
         method: Method that chose tau.
         statement: Kind of the requested guarantee; "labels" if the loss is estimated from few judgements and a
@@ -62,29 +61,29 @@ class PolicyRecord(Record):
             its tau.
         choice: How `auto` chose this kind.
         evidence: Unit of the evidence; queries for the method bootstrap.
-        shortage: What is missing if nothing could be certified; else None, and not written.
+        shortage: What is missing if nothing could be certified; else None.
         certified: False if a certificate was withdrawn, because it is not shown to hold for the documents of the
-            release; else None, and not written.
+            release; else None.
     """
 
     kind: PolicyKind
-    tau: FiniteFloat | None
-    psi: int | None
+    tau: FiniteFloat | None = None
+    psi: int | None = None
     k: int = Field(ge=1)
     method: Method
-    statement: Statement | Literal["labels"] | None
+    statement: Statement | Literal["labels"] | None = None
     metric: Metric
-    max_loss: float | None
-    max_empty: float | None
+    max_loss: float | None = None
+    max_empty: float | None = None
     confidence: float
     guarantee: str
     certificates: list[Certificate]
     levels: list[Level] = Field(default_factory=list)
-    choice: Choice | None
+    choice: Choice | None = None
     evidence: EvidenceRecord | None = None
-    unrestricted: Annotated[UnrestrictedThreshold | None, UNLESS_NONE] = None
-    shortage: Annotated[Shortage | None, UNLESS_NONE] = None
-    certified: Annotated[Literal[False] | None, UNLESS_NONE] = None
+    unrestricted: UnrestrictedThreshold | None = None
+    shortage: Shortage | None = None
+    certified: Literal[False] | None = None
 
     @property
     def threshold(self) -> np.float32 | None:
@@ -130,9 +129,9 @@ class Abstention(Record):
     """
 
     answerable_empty: float
-    unanswerable_empty: float | None
-    auroc: float | None
-    aurc: float | None
+    unanswerable_empty: float | None = None
+    auroc: float | None = None
+    aurc: float | None = None
 
 
 class MetricsRecord(Record):
@@ -144,7 +143,7 @@ class MetricsRecord(Record):
         accuracy_at_tau: Accuracy of the kept results.
         ndcg_at_tau: NDCG of the kept results.
         coe: Correct overlap (COE), see `drift/overlap.py`.
-        roe: Random overlap (ROE), see `drift/overlap.py`; None, and not written, if random documents cannot be scored.
+        roe: Random overlap (ROE), see `drift/overlap.py`; None if random documents cannot be scored.
         kept_fraction: Share of results that the policy keeps.
         abstention: Empty answers.
     """
@@ -154,6 +153,6 @@ class MetricsRecord(Record):
     accuracy_at_tau: Estimate
     ndcg_at_tau: Estimate
     coe: Estimate
-    roe: Annotated[Estimate | None, UNLESS_NONE] = None
+    roe: Estimate | None = None
     kept_fraction: float
     abstention: Abstention

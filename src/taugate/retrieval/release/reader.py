@@ -23,24 +23,17 @@ from taugate.retrieval.index.names import INDEX
 from taugate.retrieval.index.passages import Fields
 from taugate.retrieval.index.top_k import Index
 from taugate.retrieval.release import golden, questions
-from taugate.retrieval.release.corpus import Corpus, open_searched
-from taugate.retrieval.release.decisions import (
-    OpenReranker,
-    load_abstention,
-    load_relevance,
-    load_second_stage,
-    read_policy,
-)
-from taugate.retrieval.release.encoders import encoder_folders, load_release_encoder, own_vectors
+from taugate.retrieval.release.corpus import Corpus, CorpusFolder
+from taugate.retrieval.release.decisions import ModelsFolder, OpenReranker, RerankerFolder, read_policy
+from taugate.retrieval.release.encoders import EncoderFolder, encoder_folders, own_vectors
 from taugate.retrieval.release.golden import GoldenQuery
 from taugate.retrieval.release.layout import (
-    ABSTENTION,
     FIRST_STAGE_FOLDER,
     GOLDEN,
     PROJECTION,
     QUESTIONS,
     REFERENCE,
-    RELEVANCE,
+    RERANKER_FOLDER,
 )
 from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.query_arrays import Reference
@@ -124,16 +117,16 @@ def load(  # noqa: PLR0913, PLR0917 (what a release names may be elsewhere)
     """
     manifest = verify_searchable(release, trusted)
     check_optional_files(release, manifest)
-    corpus = open_searched(release, manifest, engine)
+    corpus = CorpusFolder(release).open(manifest, engine)
     with ExitStack() as resources:
         if corpus.engine is not None:
             resources.callback(corpus.engine.close)
-        second = load_second_stage(release, manifest, corpus, threads, open_reranker)
+        second = RerankerFolder(release / RERANKER_FOLDER).open(manifest, corpus, threads, open_reranker)
         if second is not None:
             resources.callback(second.close)
 
         def load_one(folder: Path) -> ExportedEncoder:
-            encoder = load_release_encoder(folder, manifest, threads, endpoint)
+            encoder = EncoderFolder(folder).open(manifest, threads, endpoint)
             resources.callback(encoder.close)
             return encoder
 
@@ -160,8 +153,7 @@ def _open(
     index, first = corpus.index, manifest.first_stage
     projection = _load_projection(release, manifest, index)
     folder = release if first is manifest else release / FIRST_STAGE_FOLDER
-    relevance = load_relevance(folder / RELEVANCE, first, corpus)
-    abstention = load_abstention(release, folder / ABSTENTION, first, corpus)
+    relevance, abstention = ModelsFolder(folder).open(first, corpus)
     policy = read_policy(first)
     reference = Reference.load(release / REFERENCE)
     if reference.top.shape[1] != min(policy.k, len(index)):

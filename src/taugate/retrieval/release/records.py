@@ -1,169 +1,16 @@
-"""Records of a manifest beside policy and search: abstention, the query set, and the state of the calibration."""
+"""Records of a manifest beside policy and search: answers lost, the query set, and the state of the calibration."""
 
 from collections.abc import Collection
-from typing import Annotated, Literal, Self
+from typing import Literal
 
-import numpy as np
-from pydantic import Field, FiniteFloat, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import Field
 
-from taugate.retrieval.release.evidence import UNLESS_NONE, EvidenceRecord, Interval, Record
+from taugate.retrieval.release.evidence import Interval, Record
 from taugate.retrieval.release.state import State
 
 StateReason = Literal["generated_queries", "few_queries", "few_documents"]
 # With 30 queries, accuracy is known to ± .18 at worst (1.96·√(.25 / 30)), more than encoders differ.
 MIN_QUERIES = 30
-
-
-class ErrorLimit(Record):
-    """A limit on one of the two errors of refusing queries.
-
-    Attributes:
-        asked: Requested limit of the share; None without one.
-        upper: Limit that holds with the record's confidence.
-        found: Share among the certifying queries.
-        queries: Number of certifying queries.
-        queries_needed: Smallest number of queries that can certify `asked` if none is an error.
-        evidence: Unit of evidence.
-    """
-
-    asked: float | None
-    upper: float
-    found: float
-    queries: int
-    queries_needed: int | None
-    evidence: EvidenceRecord
-
-
-class ScoreCandidate(Record):
-    """A candidate score for refusing queries, measured on queries that it was not fitted on.
-
-    Attributes:
-        name: Name of the score.
-        auroc: Probability that an answerable query's score is above an unanswerable one's; ties count half.
-        answered: Share of the unanswerable queries that are answered at the threshold that refuses the requested share
-            of answerable ones.
-        standard_error: Standard error of `answered`, by document; None in releases that compare two scores only.
-    """
-
-    name: str
-    auroc: float
-    answered: float
-    standard_error: Annotated[float | None, UNLESS_NONE] = None
-
-
-class TradeOff(Record):
-    """A trade-off between the two errors: upper limits that hold with the record's confidence for this pair alone.
-
-    Attributes:
-        empty: Share of answerable queries that are refused.
-        answered: Smallest share of unanswerable queries that are answered then.
-    """
-
-    empty: float
-    answered: float
-
-
-class AbstentionRecord(Record):
-    """The rule that refuses a query as a whole if its score is below tau, compared in float32.
-
-    Attributes:
-        score: Name of the score.
-        tau: Threshold of the score.
-        certified: Whether every requested limit is certified.
-        answered_unanswerable: Limit of the share of unanswerable queries that are answered.
-        empty_answerable: Limit of the share of answerable queries that are refused.
-        confidence: Joint confidence of both limits.
-        guarantee: The guarantee as one plain sentence.
-        least_empty: Upper limit of the share of answerable queries refused at the smallest tau that certifies the limit
-            of answers; None if no tau does.
-        candidates: Candidate scores.
-        tradeoff: Trade-offs by ascending share of refused queries.
-    """
-
-    score: str
-    tau: FiniteFloat
-    certified: bool
-    answered_unanswerable: ErrorLimit
-    empty_answerable: ErrorLimit
-    confidence: float
-    guarantee: str
-    least_empty: float | None
-    candidates: list[ScoreCandidate]
-    tradeoff: list[TradeOff]
-
-    @model_validator(mode="after")
-    def _tau_is_a_float32(self) -> Self:
-        if abs(self.tau) > float(np.finfo(np.float32).max):
-            raise PydanticCustomError("tau", "tau is beyond float32, in which it is compared")
-        return self
-
-
-class NoAnswerRecord(Record):
-    """The share of queries without an answer in the corpus that still get a result from the policy in force.
-
-    Attributes:
-        asked: Kind of queries: labelled unanswerable ones, or the off-topic ones that come with Taugate. Off-topic
-            queries are the easy cases, so `answered` is optimistic then.
-        queries: Number of queries.
-        answered: Share of these queries that get a result.
-        upper: One-sided 95 % limit of that share.
-        evidence: Unit of evidence.
-    """
-
-    asked: Literal["unanswerable", "off_topic"]
-    queries: int
-    answered: float
-    upper: float
-    evidence: EvidenceRecord
-
-
-class RefusedQuestions(Record):
-    """How many questions of one kind, none of which the corpus answers, are refused.
-
-    Attributes:
-        queries: Number of questions.
-        refused: Number of these that get no result, whether refused as a whole or cut.
-        lower: One-sided 95 % lower limit of the refused share.
-        evidence: Unit of evidence; None if each question is its own unit.
-        uncertified: Number that would be refused if no loss were certified; None, and not written, if none is.
-    """
-
-    queries: int = Field(ge=1)
-    refused: int = Field(ge=0)
-    lower: float
-    evidence: EvidenceRecord | None = None
-    uncertified: Annotated[int | None, UNLESS_NONE] = None
-
-
-class RefusalRecord(Record):
-    """The default refusal: a query whose score is below rho, compared in float32, gets no result.
-
-    Unlike `AbstentionRecord` it needs no unanswerable queries of the user: rho comes from off-topic questions that ship
-    with Taugate, and from the user's unanswerable queries if there are any. Near misses are only counted.
-
-    Attributes:
-        score: Name of the score.
-        rho: Threshold of the score.
-        provisional: Whether there were too few labelled queries to limit the share of lost answers.
-        off_topic: Questions about other subjects.
-        request: Short requests to an assistant, small talk and quick questions of general knowledge; None without any
-            in the language of the labelled queries, and in releases of earlier versions.
-        near_miss: Questions close to the documents that no document answers; None if none could be made.
-        unanswerable: The user's own unanswerable queries; None without any.
-        lost: Share of the queries with a relevant document in their top K that are refused, with its one-sided limits.
-        left_out: Number of off-topic questions that the documents seem to answer, and that do not count.
-    """
-
-    score: str
-    rho: FiniteFloat
-    provisional: bool
-    off_topic: RefusedQuestions
-    request: Annotated[RefusedQuestions | None, UNLESS_NONE] = None
-    near_miss: RefusedQuestions | None = None
-    unanswerable: RefusedQuestions | None = None
-    lost: Interval
-    left_out: int = 0
 
 
 class CheckedAnswers(Interval):
@@ -205,7 +52,7 @@ class EncoderFitRecord(Record):
     queries: int = Field(ge=0)
     truncated_queries: int = Field(ge=0)
     unreadable_queries: int = Field(ge=0)
-    trained_similarity: TrainedSimilarity | None
+    trained_similarity: TrainedSimilarity | None = None
 
     @property
     def is_notable(self) -> bool:
@@ -235,12 +82,12 @@ class QuerySetRecord(Record):
 
     clusters: int
     effective_sample_size: float
-    intra_cluster_correlation: float | None
+    intra_cluster_correlation: float | None = None
     accuracy_by_cluster: Interval
-    cosine_distance: float | None
-    topics: int | None
-    silhouette: float | None
-    topic_entropy: float | None
+    cosine_distance: float | None = None
+    topics: int | None = None
+    silhouette: float | None = None
+    topic_entropy: float | None = None
     duplicate_queries: int
     warnings: list[str]
 
@@ -261,7 +108,7 @@ class AgainstChance(Record):
     lower: float
     chance: float
     confidence: float
-    queries_needed: int | None
+    queries_needed: int | None = None
 
     @property
     def shown(self) -> bool:

@@ -1,13 +1,13 @@
 """The record of a second stage that `taugate adapt --stage` trained: what it learned from, and the evidence."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field, ValidationError
 
 from taugate.errors import EncoderError
 from taugate.retrieval.release.adaptation import PairsRecord, StageRecord
-from taugate.retrieval.release.evidence import UNLESS_NONE, Record
+from taugate.retrieval.release.evidence import Record
 from taugate.retrieval.release.search_records import GateRecord, PairedLoss
 from taugate.storage.files import read_bounded
 
@@ -48,10 +48,10 @@ class RerankerAdaptation(Record):
     training: StageRecord
     first_stage_weight: float = Field(ge=0)
     admitted: bool
-    reason: str | None
+    reason: str | None = None
     evidence: Literal["human", "generated"]
     gate: GateRecord
-    separation: Annotated[PairedLoss | None, UNLESS_NONE] = None
+    separation: PairedLoss | None = None
 
 
 def read_reranker_adaptation(folder: Path) -> RerankerAdaptation | None:

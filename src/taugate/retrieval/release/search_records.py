@@ -1,15 +1,15 @@
 """Records of how a release searches, and of the gate's evidence: the lexical part, the projection, the candidates."""
 
 import hashlib
-from typing import TYPE_CHECKING, Annotated, Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import Field
 
 from taugate.retrieval.index.names import MAX_WEIGHT
-from taugate.retrieval.release.evidence import UNLESS_NONE, EvidenceRecord, Interval, Record
+from taugate.retrieval.release.evidence import EvidenceRecord, Interval, Record
 
 if TYPE_CHECKING:  # loads FAISS
-    from taugate.retrieval.index.hybrid import HybridIndex
+    from taugate.retrieval.index.lexical import LexicalIndex
 
 Verdict = Literal["admitted", "worse", "cannot tell"]
 # The unit whose mean loss was shown to be below the margin. For the average document, this limits each document's
@@ -51,11 +51,10 @@ class LexicalRecord(Record):
     sha256: str
 
     @classmethod
-    def of(cls, index: "HybridIndex") -> Self:
+    def of(cls, words: "LexicalIndex", weight: float) -> Self:
         """Record the lexical part of a search."""
-        words = index.lexical
         return cls(
-            weight=index.weight,
+            weight=weight,
             k1=words.statistics.k1,
             b=words.statistics.b,
             terms=len(words.vocabulary),
@@ -76,8 +75,8 @@ class ProjectionRecord(Record):
 
     Attributes:
         kind: What the PCA was fitted on: queries, or queries and documents.
-        centred: False for x ↦ xW; None, and not written, for x ↦ (x − μ)W.
-        accepted: False if the settings file took it although the gate did not accept it; else None, and not written.
+        centred: False for x ↦ xW; None for x ↦ (x − μ)W.
+        accepted: False if the settings file took it although the gate did not accept it; else None.
         retention: r, requested or chosen.
         dimension: d', the dimension after projection.
         queries: Number of queries that it was fitted on.
@@ -87,8 +86,8 @@ class ProjectionRecord(Record):
     """
 
     kind: ProjectionKind = "query-pca"
-    centred: Annotated[Literal[False] | None, UNLESS_NONE] = None
-    accepted: Annotated[Literal[False] | None, UNLESS_NONE] = None
+    centred: Literal[False] | None = None
+    accepted: Literal[False] | None = None
     retention: float
     dimension: int
     queries: int
@@ -122,8 +121,8 @@ class GateRecord(Record):
         least: Smallest loss that these queries could have excluded for a candidate that changes nothing.
         queries_needed: Number of such queries that would decide, if these cannot.
         gain: Savings by the candidate, each figure beside that of the same run without it.
-        processor: Instructions that the gain of a precision was measured with: avx512 or avx2; None, and not written,
-            for any other candidate.
+        processor: Instructions that the gain of a precision was measured with: avx512 or avx2; None for any
+            other candidate.
     """
 
     candidate: str
@@ -142,7 +141,7 @@ class GateRecord(Record):
     least: float | None = None
     queries_needed: int | None = None
     gain: dict[str, float]
-    processor: Annotated[str | None, UNLESS_NONE] = None
+    processor: str | None = None
 
 
 class SkippedCandidate(Record):

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
 import numpy as np
 import orjson
@@ -11,9 +11,9 @@ from pydantic import Field, TypeAdapter, ValidationError
 from taugate.errors import ReleaseError
 from taugate.retrieval.encoder.bert import Precision
 from taugate.retrieval.policy.scales import RerankerScale
-from taugate.retrieval.release.evidence import UNLESS_NONE, Record, RelevanceRecord
+from taugate.retrieval.release.evidence import Record, RelevanceRecord
 from taugate.retrieval.release.outcome_records import MetricsRecord, PolicyRecord
-from taugate.retrieval.release.records import AbstentionRecord, RefusalRecord
+from taugate.retrieval.release.refusal_records import RefusalRecord
 from taugate.retrieval.release.search_records import PairedLoss
 from taugate.retrieval.rerank.late_interaction import TokenVectors
 from taugate.retrieval.rerank.reranker import KnownPair, RerankerKind
@@ -29,15 +29,13 @@ class FirstStageRecord(Record):
     Attributes:
         policy: Its cut, by its own scores.
         relevance: Its model of relevance.
-        abstention: Certified rule that refuses queries.
-        refusal: Default rule that refuses queries.
+        refusal: What refuses queries as a whole.
         metrics: What its cut keeps and loses.
     """
 
     policy: PolicyRecord
-    relevance: RelevanceRecord | None
-    abstention: AbstentionRecord | None
-    refusal: RefusalRecord | None
+    relevance: RelevanceRecord | None = None
+    refusal: RefusalRecord | None = None
     metrics: dict[Literal["calibration", "heldout"], MetricsRecord]
 
 
@@ -80,21 +78,21 @@ class SecondStageRecord(Record):
         tolerance: Largest allowed difference of a known pair's score.
         separation: Share of pairs of an answerable and an unanswerable query in which the former has the higher best
             score (AUROC), of the first stage and of the second; None without unanswerable queries.
-        token_vectors: Token vectors of the documents; None, and not written, of other kinds than late interaction.
+        token_vectors: Token vectors of the documents; None unless it is late interaction.
         first: The first stage alone.
     """
 
     kind: RerankerKind
     name: str
-    model: str | None
+    model: str | None = None
     sha256: str
     scores: RerankerScale
     candidates: int = Field(ge=1)
     first_stage_weight: float = Field(default=0.0, ge=0, exclude_if=lambda weight: not weight)
     precision: Precision = Field(default="float32", exclude_if=lambda value: value == "float32")
     tolerance: float = Field(gt=0, lt=1)
-    separation: PairedLoss | None
-    token_vectors: Annotated[TokenVectorsRecord | None, UNLESS_NONE] = None
+    separation: PairedLoss | None = None
+    token_vectors: TokenVectorsRecord | None = None
     first: FirstStageRecord
 
 

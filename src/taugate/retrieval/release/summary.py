@@ -7,8 +7,11 @@ from taugate.retrieval.policy.policy import POLICIES
 from taugate.retrieval.release.evidence import Certificate
 from taugate.retrieval.release.manifest import ReleaseManifest
 from taugate.retrieval.release.outcome_records import PolicyRecord
-from taugate.retrieval.release.records import AbstentionRecord
+from taugate.retrieval.release.refusal_records import QuestionKind, RefusalRecord
 
+# Names of the kinds of questions that should be refused; near misses are in the report alone.
+_KINDS: dict[QuestionKind, str] = {"off_topic": "off-topic", "request": "short", "unanswerable": "unanswerable"}
+_SHIPPED = {"off_topic", "request"}
 _LINE = re.compile(r"^(Certified|Checked) +(\S.*)$", re.MULTILINE)
 _COLUMNS = len("Certified") + 3
 _NOTHING = "nothing; --max-loss 0.02 asks for it"
@@ -35,12 +38,11 @@ def summary_lines(summary: str) -> dict[str, str]:
 
 def certificate_cost(manifest: ReleaseManifest) -> str | None:
     """Say how many questions fewer are refused because a loss is certified, before → after; None without a loss."""
-    refusal = manifest.refusal
-    counted = {} if refusal is None else {"off-topic": refusal.off_topic, "short": refusal.request}
+    counted = {} if manifest.refusal is None else manifest.refusal.evidence
     shown = [
-        f"{kind.uncertified:,} → {kind.refused:,} of {kind.queries:,} {name}"
+        f"{kind.uncertified:,} → {kind.refused:,} of {kind.queries:,} {_KINDS[name]}"
         for name, kind in counted.items()
-        if kind is not None and kind.uncertified is not None
+        if name in _SHIPPED and kind.uncertified is not None
     ]
     return f"{_listed(shown)} questions refused, without → with the certificate" if shown else None
 
@@ -49,7 +51,7 @@ def _certified(manifest: ReleaseManifest) -> str:
     if manifest.state in _WITHDRAWN:
         return _WITHDRAWN[manifest.state]
     policy = manifest.policy
-    promises = [*_loss(manifest), *_refusals(manifest.abstention)]
+    promises = [*_loss(manifest), *_refusals(manifest.refusal)]
     if not promises:
         failed = f"nothing: these labels cannot show a loss of {_percent(policy.max_loss or 0)}"
         return _NOTHING if policy.statement is None else failed
@@ -63,7 +65,7 @@ def _loss(manifest: ReleaseManifest) -> Iterator[str]:
     if policy.statement is None or policy.tau is None:
         return
     # Estimates from few labels, and certificates beside limits of refusals, are of the cut alone.
-    cut_alone = manifest.answer_threshold and (manifest.refusal is None or policy.statement == "labels")
+    cut_alone = manifest.refusal is not None and manifest.refusal.comes_on_top(policy.statement)
     limits = " and ".join(_limit(limit, policy.k, " to τ" if cut_alone else "") for limit in policy.certificates)
     yield f"{limits} ({_evidence(policy)})"
 
@@ -84,17 +86,15 @@ def _limit(certificate: Certificate, k: int, cause: str) -> str:
     }[certificate.limit]
 
 
-def _refusals(record: AbstentionRecord | None) -> Iterator[str]:
+def _refusals(record: RefusalRecord | None) -> Iterator[str]:
     """Yield the certified limits of both errors of refusing queries."""
-    if record is None or not record.certified:
+    if record is None or record.limits is None or not record.certified:
         return
-    answered, refused = record.answered_unanswerable, record.empty_answerable
-    max_answered, max_refused = (
-        _percent(limit.upper if limit.asked is None else limit.asked) for limit in (answered, refused)
-    )
+    answered, refused = record.limits.answered, record.limits.refused
     yield (
-        f"at most {max_answered} of unanswerable questions answered and {max_refused} of answerable ones refused "
-        f"({100 * record.confidence:.4g} % confidence, {answered.queries:,} and {refused.queries:,} questions)"
+        f"at most {_percent(answered.promised)} of unanswerable questions answered and {_percent(refused.promised)} of "
+        f"answerable ones refused ({100 * record.limits.confidence:.4g} % confidence, {answered.queries:,} and "
+        f"{refused.queries:,} questions)"
     )
 
 
@@ -110,17 +110,12 @@ def _checked(manifest: ReleaseManifest) -> str:
 
 
 def _refused(manifest: ReleaseManifest) -> str | None:
-    """Count the refused questions of each kind that should be; near misses are in the report alone."""
-    refusal, counted = manifest.refusal, manifest.no_answer
-    if manifest.answer_threshold is None and (counted is None or POLICIES[manifest.policy.kind].keeps_best):
+    """Count the refused questions of each kind that should be."""
+    refusal = manifest.refusal
+    if manifest.answer_threshold is None and (refusal is None or POLICIES[manifest.policy.kind].keeps_best):
         return "refuses nothing: every question gets a result"
-    kinds = []
-    if refusal is not None:
-        named = {"off-topic": refusal.off_topic, "short": refusal.request, "unanswerable": refusal.unanswerable}
-        kinds = [f"{kind.refused:,} of {kind.queries:,} {name}" for name, kind in named.items() if kind is not None]
-    elif counted is not None:
-        refused = counted.queries - round(counted.answered * counted.queries)
-        kinds = [f"{refused:,} of {counted.queries:,} {counted.asked.replace('_', '-')}"]
+    counted = {} if refusal is None else refusal.evidence
+    kinds = [f"{kind.refused:,} of {kind.queries:,} {_KINDS[name]}" for name, kind in counted.items() if name in _KINDS]
     provisional = " (provisional)" if refusal is not None and refusal.provisional else ""
     return f"{_listed(kinds)} questions refused{provisional}" if kinds else None
 

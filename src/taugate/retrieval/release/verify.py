@@ -13,33 +13,13 @@ import orjson
 from pydantic import ValidationError
 
 from taugate.errors import ReleaseError
-from taugate.retrieval.index.names import INDEX_KINDS, VECTORS
-from taugate.retrieval.policy.abstention import needs_words
 from taugate.retrieval.policy.policy import POLICIES
-from taugate.retrieval.release.layout import (
-    ABSTENTION,
-    BEHIND_ENDPOINT,
-    FILES,
-    FIRST_STAGE_FOLDER,
-    IN_ENGINE,
-    KNOWN_PAIRS,
-    LEXICAL,
-    MANIFEST,
-    MANIFEST_BYTES,
-    OF_ENCODERS,
-    OPTIONAL_FILES,
-    OPTIONAL_OF_RUN,
-    PROJECTION,
-    RELEVANCE,
-    REQUIRED_OF_RUN,
-    RERANKER_FOLDER,
-    content_digest,
-    files_differ,
-    stored_files,
-)
+from taugate.retrieval.release.contents import disagreement
+from taugate.retrieval.release.folders import names_of
+from taugate.retrieval.release.layout import MANIFEST, MANIFEST_BYTES, RELEVANCE, content_digest, stored_files
 from taugate.retrieval.release.manifest import SCHEMA_VERSION, FileRecord, Manifest, ReleaseManifest, RunManifest
+from taugate.retrieval.release.schema_2 import SCHEMA_2, migrated
 from taugate.retrieval.release.signature import TrustedKeys, check_signature
-from taugate.retrieval.rerank.late_interaction import TOKEN_VECTORS
 from taugate.storage.files import open_regular, read_bounded
 from taugate.storage.json_values import Json
 
@@ -97,13 +77,9 @@ def read_manifest(release: Path, content: bytes, trusted: TrustedKeys | None) ->
     if trusted is not None:
         check_signature(release, content, trusted)
     raw = _parsed(release / MANIFEST, content)
-    if raw.get("schema_version") != SCHEMA_VERSION:
-        raise ReleaseError(
-            f"{release / MANIFEST}: schema version {_shown(raw.get('schema_version'))}, this taugate reads "
-            f"{SCHEMA_VERSION}; calibrate with this version, or install the one that wrote it"
-        )
     try:
-        manifest = (RunManifest if "retriever" in raw else Manifest).model_validate(raw, strict=True)
+        schema = RunManifest if "retriever" in raw else Manifest
+        manifest: ReleaseManifest = schema.model_validate(_migrated(release, raw), strict=True)
     except ValidationError as error:
         detail = error.errors()[0]
         field = ".".join(map(str, detail["loc"]))[:_MAX_SHOWN]
@@ -119,16 +95,26 @@ def read_manifest(release: Path, content: bytes, trusted: TrustedKeys | None) ->
     return manifest
 
 
+def _migrated(release: Path, raw: dict[str, Json]) -> dict[str, Json]:
+    """Return a manifest in this schema version."""
+    version = raw.get("schema_version")
+    if version == SCHEMA_2:
+        return migrated(raw, SCHEMA_VERSION)
+    if version == SCHEMA_VERSION:
+        return raw
+    remedy = "calibrate with this version, or install the one that wrote it"
+    if isinstance(version, int) and version > SCHEMA_VERSION:
+        remedy = "upgrade the services first, then the machines that calibrate"
+    raise ReleaseError(
+        f"{release / MANIFEST}: schema version {_shown(version)}, this taugate reads {SCHEMA_2} and {SCHEMA_VERSION}; "
+        f"{remedy}"
+    )
+
+
 def _files_differ(manifest: ReleaseManifest) -> frozenset[str]:
     """Return the missing and the unexpected files of a release."""
-    if not isinstance(manifest, Manifest):
-        return files_differ(manifest.files, REQUIRED_OF_RUN, OPTIONAL_OF_RUN)
-    outside = frozenset[str]() if manifest.engine is None else IN_ENGINE
-    if manifest.encoder.runtime == "endpoint":
-        outside |= BEHIND_ENDPOINT
-    if not manifest.reads_texts:
-        outside |= OF_ENCODERS
-    return files_differ(manifest.files, FILES - outside, OPTIONAL_FILES - outside)
+    names = names_of(manifest)
+    return names.required ^ (frozenset(manifest.files) - names.optional)
 
 
 def _manifest_bytes(path: Path) -> bytes:
@@ -180,43 +166,12 @@ def _verify_file(path: Path, record: FileRecord) -> None:
             raise ReleaseError(f"{path}: SHA-256 differs from the manifest's; {_REMEDY}")
 
 
-def check_optional_files(release: Path, manifest: Manifest) -> None:
+def check_optional_files(release: Path, manifest: ReleaseManifest) -> None:
     """Check that the release has an optional file if and only if the manifest has its record."""
-    has_vectors = VECTORS in manifest.files
-    first, second = manifest.first_stage, manifest.second_stage
-    two_stages = second is not None
-    expected = {
-        f"{FIRST_STAGE_FOLDER}/{RELEVANCE}": two_stages and first.relevance is not None,
-        f"{FIRST_STAGE_FOLDER}/{ABSTENTION}": two_stages and first.answer_threshold is not None,
-        f"{RERANKER_FOLDER}/{KNOWN_PAIRS}": two_stages,
-        f"{RERANKER_FOLDER}/{TOKEN_VECTORS}": second is not None and second.token_vectors is not None,
-        VECTORS: has_vectors == (has_vectors in INDEX_KINDS[manifest.index.kind].vectors_beside),
-        PROJECTION: manifest.projection is not None,
-        RELEVANCE: manifest.relevance is not None,
-        ABSTENTION: manifest.answer_threshold is not None,
-        LEXICAL: manifest.lexical is not None or _has_words_for_refusals(first),
-    }
-    for name, is_expected in expected.items():
+    for name, is_expected in names_of(manifest).recorded.items():
         if is_expected != (name in manifest.files):
             raise disagreement(release, name)
     if manifest.relevance is None and POLICIES[manifest.policy.kind].needs_model:
         raise ReleaseError(
             f"{release}: the policy is {manifest.policy.kind}, but there is no {RELEVANCE}; calibrate again"
         )
-
-
-def disagreement(release: Path, name: str) -> ReleaseError:
-    """Return the error for a file or folder that the manifest has and the release has not, or the other way round."""
-    return ReleaseError(f"{release}: the manifest and its files disagree on {name}; calibrate again")
-
-
-def _has_words_for_refusals(manifest: Manifest) -> bool:
-    """Return whether a score of whole queries has the words of the documents in the file of lexical scores.
-
-    Without that file, such a score has them in its own, which was so before scores had a lexical part.
-    """
-    return (
-        manifest.answer_threshold is not None
-        and needs_words(manifest.answer_threshold[0])
-        and LEXICAL in manifest.files
-    )

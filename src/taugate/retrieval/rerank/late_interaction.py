@@ -7,15 +7,17 @@ documents. A stored vector has one byte per component and one scale.
 """
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from taugate.errors import EncoderError, ReleaseError, RerankerUnavailable
+from taugate.retrieval.index.top_k import Candidate
 from taugate.retrieval.rerank.largest_products import CodedTokens, StoredTokens, largest_products
-from taugate.retrieval.rerank.reranker import checked_scores
+from taugate.retrieval.rerank.reranker import Reranker, checked_scores
 from taugate.retrieval.rerank.token_encoder import EncodedTokens, TokenEncoder
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.storage.tensors import Arrays, map_tensors, write_tensors
@@ -148,8 +150,17 @@ class LateInteraction:
             raise RerankerUnavailable(str(error)) from error
         return checked_scores(self.vectors.similarities(encoded, positions), len(positions), name)
 
+    def reading(self, candidates: Mapping[int, Candidate]) -> Self:
+        """See `Reranker`; token vectors are in this process."""
+        return self
+
     def forget(self) -> None:
         """Do nothing: every score is computed again."""
 
     def close(self) -> None:
         """Do nothing: files are unmapped with this object."""
+
+
+def token_vectors_of(reranker: Reranker) -> TokenVectors | None:
+    """Return the stored token vectors of late interaction; None of other kinds."""
+    return reranker.vectors if isinstance(reranker, LateInteraction) else None

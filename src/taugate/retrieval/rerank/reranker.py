@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from taugate.errors import RerankerUnavailable
 from taugate.retrieval.documents.store import Documents
-from taugate.retrieval.index.passages import Candidate
+from taugate.retrieval.index.top_k import Candidate
 from taugate.retrieval.vectors.similarity import Float32
 
 RerankerKind = Literal["cross-encoder", "late-interaction", "endpoint"]
@@ -63,6 +63,10 @@ class Reranker(PairScorer, Protocol):
         """
         ...
 
+    def reading(self, candidates: Mapping[int, Candidate]) -> "Reranker":
+        """Return the same for documents that are all among `candidates`, which an engine has returned."""
+        ...
+
 
 class TextScorer(PairScorer, Protocol):
     """Scores the pairs of a query and several texts. `score` may be called by several threads."""
@@ -87,7 +91,7 @@ class TextReranker:
     candidates: Mapping[int, Candidate] = field(default_factory=dict)
 
     def reading(self, candidates: Mapping[int, Candidate]) -> Self:
-        """Return the same for documents that are all among `candidates`."""
+        """See `Reranker`."""
         return replace(self, candidates=candidates)
 
     @property

@@ -10,19 +10,19 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from taugate.errors import OtherReranker, TaugateError
 from taugate.retrieval.documents.store import Documents
-from taugate.retrieval.index.passages import FoundPassages
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.abstention import AnswerRule
 from taugate.retrieval.policy.policy import Policy
 from taugate.retrieval.policy.score_relevance import ScoreRelevance
 from taugate.retrieval.query import Skipped
-from taugate.retrieval.rerank.reranker import KnownPair, Reranker, TextReranker
+from taugate.retrieval.rerank.reranker import KnownPair, Reranker
 from taugate.retrieval.vectors.similarity import Float32
 
 FIRST_SCORE = "first_stage"  # name of the first stage's score in the model of relevance
@@ -35,8 +35,7 @@ _SMOOTHING = 0.2  # weight of the latest duration in the mean of the past ones
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Ranked:
+class Ranked(NamedTuple):
     """The candidates of one query in the order of the second stage.
 
     Attributes:
@@ -48,11 +47,6 @@ class Ranked:
     positions: NDArray[np.int64]
     scores: Float32
     first_scores: Float32
-
-    def first_scores_at(self, positions: NDArray[np.int64]) -> Float32:
-        """Return the first stage's scores of (n,) candidates, in the order of their positions in `positions`."""
-        places = {position: place for place, position in enumerate(self.positions.tolist())}
-        return self.first_scores[[places[position] for position in positions.tolist()]]
 
 
 def combined(scores: Float32, first: Float32, weight: float) -> Float32:
@@ -158,32 +152,40 @@ class SecondStage:
         return "deadline"
 
     def rank(
-        self, queries: Sequence[str], found: FoundPassages, deadlines: Sequence[float | None]
-    ) -> list[Ranked | Skipped]:
+        self, queries: Sequence[str], top: TopK, deadlines: Sequence[float | None]
+    ) -> tuple[dict[int, Ranked], dict[int, Skipped]]:
         """Rank the candidates of n queries.
 
         Args:
             queries: Texts of the n queries.
-            found: Their (n, c) candidates of the first stage, best first. Contents that an engine returned with them
-                are not read again.
+            top: Their (n, c) candidates of the first stage, best first. Contents that an engine returned with them are
+                not read again.
             deadlines: Times of `time.monotonic` by which each query needs its scores; None for one that is far away.
 
         Returns:
-            For each query its ranking, or why there is none.
+            The rankings of queries by their places, and why other queries have none.
         """
         far = time.monotonic() + _PATIENCE
         limits = [far if deadline is None else deadline for deadline in deadlines]
-        top, reranker = found.top, self.reranker
-        if found.candidates and isinstance(reranker, TextReranker):
-            reranker = reranker.reading(found.candidates)
+        reranker = self.reranker.reading(top.candidates) if top.candidates else self.reranker
+        ranked: dict[int, Ranked] = {}
+        skipped: dict[int, Skipped] = {}
 
         def one(row: int) -> Ranked | Skipped:
             return self._rank(reranker, queries[row], top.positions[row], top.scores[row], limits[row])
 
+        rows = range(len(queries))
         if self._threads is None:
-            return [one(row) for row in range(len(queries))]
-        waiting = [self._threads.submit(one, row) for row in range(len(queries))]
-        return [self._in_time(ranked, deadline) for ranked, deadline in zip(waiting, limits, strict=True)]
+            outcomes = [one(row) for row in rows]
+        else:
+            waiting = [self._threads.submit(one, row) for row in rows]
+            outcomes = [self._in_time(outcome, limit) for outcome, limit in zip(waiting, limits, strict=True)]
+        for row, outcome in enumerate(outcomes):
+            if isinstance(outcome, str):
+                skipped[row] = outcome
+            else:
+                ranked[row] = outcome
+        return ranked, skipped
 
     def close(self) -> None:
         """End the threads, and close the reranker."""

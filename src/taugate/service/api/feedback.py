@@ -113,9 +113,11 @@ class FeedbackHandler:
         if key is not None and "search" not in key.scopes:
             raise Forbidden("this API key lacks the scope search, which feedback on a query needs; send a query_id")
         query, form = read_search(SearchRequest(query=text), active, self._settings)
-        record = active.search.cached(query, form)
+        search = active.search
+        key_of_reply = search.key(query, form)
+        record = search.cached(key_of_reply)
         if record is None:
-            (record,) = await while_connected(request, active.search.records([(query, form)]))
+            (record,) = await while_connected(request, search.records([(key_of_reply, query, form)]))
         return _id_of_search(key, query.text), ShownReply.of(query, record)
 
 

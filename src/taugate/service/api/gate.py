@@ -109,7 +109,7 @@ class GateHandlers:
         if active.drift is not None:
             k = gate.policy.k if body.k is None else body.k
             query = Query(_counted_text(body), k)
-            active.drift.observe(query_id, query, gate_record(reply), caller.key_name)
+            active.drift.observe(query_id, query, gate_record(query, reply), caller.key_name)
         drift = orjson.Fragment(active.drift_report(caller.filter))
         return orjson.dumps(_fields(reply, active) | {"drift": drift, "query_id": query_id})
 
@@ -143,20 +143,18 @@ def _counted_text(body: GateRequest) -> str:
 
 def _fields(reply: GateReply, active: ActiveRelease) -> dict[str, Json]:
     """Return the fields of GateResponse, except those that depend on the request."""
-    certified = active.gate.manifest.certified if reply.calibrated else None
+    manifest = active.gate.manifest
+    certified = manifest.certified if reply.calibrated else None
     return {
-        "results": [
-            {"id": kept.id, "rank": kept.rank, "score": kept.score, "relevance": kept.relevance}
-            for kept in reply.results
-        ],
+        "results": [kept._asdict() for kept in reply.results],
         "threshold": reply.threshold,
         "policy": reply.policy,
         "calibrated": reply.calibrated,
         "why_not": reply.why_not,
-        "calibration": active.gate.manifest.state,
+        "calibration": manifest.state,
         **({} if certified is None else {"certified": certified.model_dump()}),
         "considered": reply.considered,
-        "dropped": reply.dropped,
+        "dropped": reply.considered - len(reply.results),
         "best_score": reply.best_score,
         "reason": reply.reason,
         "refuses": reply.refuses,

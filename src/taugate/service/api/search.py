@@ -60,7 +60,7 @@ class SearchHandlers:
     def is_known(self, body: SearchRequest) -> bool:
         """Return whether the reply to a search is in memory; raises as `search`, unless it has to wait."""
         active = self._serving.active
-        return active.search.is_cached(*read_search(body, active, self._settings))
+        return active.search.is_cached(active.search.key(*read_search(body, active, self._settings)))
 
     async def search_batch(self, request: Request, body: BatchRequest) -> Response:
         """Run several searches. Results come back in request order; limits apply per query."""
@@ -95,10 +95,11 @@ class SearchHandlers:
         self, request: Request, searches: Sequence[tuple[Query, ReplyForm]], active: ActiveRelease
     ) -> tuple[list[bytes], int]:
         """Run the searches that are not cached; returns every reply as JSON with a new id, and how many were run."""
-        caller = current_caller.get()
-        records = [active.search.cached(query, form) for query, form in searches]
-        missing = [search for search, record in zip(searches, records, strict=True) if record is None]
-        computed = iter(await while_connected(request, active.search.records(missing)) if missing else [])
+        caller, search = current_caller.get(), active.search
+        keyed = [(search.key(query, form), query, form) for query, form in searches]
+        records = [search.cached(key) for key, _, _ in keyed]
+        missing = [each for each, record in zip(keyed, records, strict=True) if record is None]
+        computed = iter(await while_connected(request, search.records(missing)) if missing else [])
         drift = active.drift_report(caller.filter)
         replies = []
         for (query, _), cached in zip(searches, records, strict=True):

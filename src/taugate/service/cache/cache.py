@@ -58,7 +58,7 @@ class CacheKeys:
         return f"{self._prefix}:{kind}:{hashlib.sha256(repr(parts).encode()).hexdigest()}"
 
 
-class MemoryCache(LRUCache[str, object]):
+class MemoryCache(LRUCache[str, Any]):
     """The most recently used values, up to a number of bytes. Belongs to one event loop."""
 
     def __init__(self, max_bytes: int) -> None:
@@ -144,7 +144,7 @@ class TieredCache:
 
     def share(self, values: Mapping[str, bytes]) -> None:
         """Write values to Redis in the background, if there is one."""
-        if self.shared is not None:
+        if self.shared is not None and values:
             self.shared.put(values)
 
     async def close(self) -> None:

@@ -14,55 +14,70 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 
-import numpy as np
-from numpy.typing import NDArray
-
 from taugate.retrieval.encoder.encoder import Tokens
-from taugate.retrieval.query import Query
+from taugate.retrieval.query import Answer, Query
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.service.errors import NotReady
-from taugate.service.pipeline.forms import ReplyForm
 from taugate.service.pipeline.record import SearchRecord
 from taugate.service.runtime.traces import Trace, current_trace
 
+# Makes the record of a query from the query as the encoder read it, its vector, its answer, and its similarities to
+# random documents, (r,) float32; called in the thread that has searched.
+Write = Callable[[Query, Float32, Answer, Float32], SearchRecord]
 
-@dataclass(slots=True, eq=False)
-class PendingQuery:
+
+@dataclass(frozen=True, slots=True, eq=False)
+class QueuedQuery:
     """A query on its way through the pipeline. Made in the event loop of its caller.
 
     Attributes:
-        query: The query; after tokenization, or if the vector was cached, as the encoder reads it.
+        query: The query; in a queue of encoded ones, as the encoder reads it.
         vector: (d',) float32, None until the query is encoded.
-        form: Form of the reply.
+        write: Makes its record.
         result: The future that the caller awaits.
         trace: Trace of the query's request, None if that is not traced.
         tokens: None until the query is tokenized, and if the vector was cached.
-        retrieved: See Answer; None until the query is searched for.
         arrived: Time of `time.monotonic` at which it was made.
     """
 
     query: Query
     vector: Float32 | None
-    form: ReplyForm
+    write: Write
     result: asyncio.Future[SearchRecord] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     trace: Trace | None = field(default_factory=current_trace.get)
     tokens: Tokens | None = None
-    retrieved: NDArray[np.int64] | None = None
     arrived: float = field(default_factory=time.monotonic)
 
 
-def deliver(queries: Sequence[PendingQuery], records: Sequence[SearchRecord]) -> None:
+def deliver(queries: Sequence[QueuedQuery], records: Sequence[SearchRecord]) -> None:
     """Return the records of queries, in order, to their callers, from any thread; skips those whose caller has left."""
-    _call_event_loop(queries, partial(_set_results, queries, records))
+    _finish(
+        queries, [partial(queued.result.set_result, record) for queued, record in zip(queries, records, strict=True)]
+    )
 
 
-def fail(queries: Sequence[PendingQuery], error: Exception) -> None:
+def fail(queries: Sequence[QueuedQuery], error: Exception) -> None:
     """Raise an error in the callers that await these queries; from any thread."""
-    _call_event_loop(queries, partial(_set_exception, queries, error))
+    _finish(queries, [partial(queued.result.set_exception, error) for queued in queries])
+
+
+def _finish(queries: Sequence[QueuedQuery], calls: Sequence[Callable[[], None]]) -> None:
+    """Make one call in the callers' event loop for all of these queries, because each call wakes it."""
+
+    def finish() -> None:
+        for queued, call in zip(queries, calls, strict=True):
+            if not queued.result.done():
+                call()
+
+    try:
+        if queries:
+            queries[0].result.get_loop().call_soon_threadsafe(finish)
+    except RuntimeError:  # the loop is closed, so no caller waits
+        pass
 
 
 @contextmanager
-def failing(queries: Sequence[PendingQuery]) -> Iterator[None]:
+def failing(queries: Sequence[QueuedQuery]) -> Iterator[None]:
     """Pass exceptions raised inside the context to the callers that await these queries, and to no one else."""
     try:
         yield
@@ -80,21 +95,26 @@ class QueryQueue:
     """
 
     def __init__(
-        self, max_tokens: int, workers: int, tokenize: Callable[[PendingQuery], int | None], *, packed: bool
+        self,
+        max_tokens: int,
+        workers: int,
+        tokenize: Callable[[QueuedQuery], tuple[QueuedQuery, int | None]],
+        *,
+        packed: bool,
     ) -> None:
         """Make an empty queue.
 
         Args:
             max_tokens: Tokens in a batch, except for a single query with more.
             workers: Threads that take batches.
-            tokenize: Sets a query's tokens; returns how many are encoded, None if its vector was cached.
+            tokenize: Returns a query with its tokens, and how many are encoded, None if its vector was cached.
             packed: Whether a batch may have texts of several lengths; it then has at most ⌈waiting queries / workers⌉.
         """
         self._max_tokens, self._workers, self._tokenize, self._packed = max_tokens, workers, tokenize, packed
-        self._arrived: queue.SimpleQueue[PendingQuery | None] = queue.SimpleQueue()  # so that `put` never blocks
+        self._arrived: queue.SimpleQueue[QueuedQuery | None] = queue.SimpleQueue()  # so that `put` never blocks
         # Queries and their tokens, by length, or in one group if packed; None if their vectors were cached. The group
         # whose turn it is comes first.
-        self._groups: dict[int | None, deque[tuple[PendingQuery, int]]] = {}
+        self._groups: dict[int | None, deque[tuple[QueuedQuery, int]]] = {}
         self._taking = threading.Lock()
         self.closed = False
 
@@ -103,18 +123,18 @@ class QueryQueue:
         """True while queries wait in groups."""
         return bool(self._groups)
 
-    def put(self, pending: PendingQuery) -> None:
+    def put(self, pending: QueuedQuery) -> None:
         """Add a query at the end; if the queue is closed or closing, the query fails with NotReady."""
         self._arrived.put(pending)
         if self.closed:  # checked after `put`, because `fail_remaining` may already have emptied the queue
             fail([pending], shutting_down())
 
-    def next_batch(self) -> list[PendingQuery]:
+    def next_batch(self) -> list[QueuedQuery]:
         """Tokenize the queries that have arrived, and take a batch; waits if there is none. Empty when closed.
 
         Queries whose caller has left are skipped.
         """
-        batch: list[PendingQuery] = []
+        batch: list[QueuedQuery] = []
         with self._taking:
             while not (batch or self.closed):
                 self._group_arrivals()
@@ -146,13 +166,13 @@ class QueryQueue:
             wait = False
             if not pending.result.done():
                 with failing([pending]):
-                    length = self._tokenize(pending)
+                    tokenized, length = self._tokenize(pending)
                     key = 0 if self._packed and length is not None else length
-                    self._groups.setdefault(key, deque()).append((pending, length or 0))
+                    self._groups.setdefault(key, deque()).append((tokenized, length or 0))
 
-    def _take_group(self) -> list[PendingQuery]:
+    def _take_group(self) -> list[QueuedQuery]:
         """Take the oldest queries of the group whose turn it is. May be empty."""
-        batch: list[PendingQuery] = []
+        batch: list[QueuedQuery] = []
         if not self._groups or self.closed:
             return batch
         waiting = sum(map(len, self._groups.values()))
@@ -176,10 +196,10 @@ class SearchQueue:
     def __init__(self, max_queries: int) -> None:
         """Limit groups to `max_queries`."""
         self._max_queries = max_queries
-        self._waiting: deque[PendingQuery] = deque()
+        self._waiting: deque[QueuedQuery] = deque()
         self._draining = threading.Lock()
 
-    def drain(self, queries: Sequence[PendingQuery]) -> Iterator[list[PendingQuery]]:
+    def drain(self, queries: Sequence[QueuedQuery]) -> Iterator[list[QueuedQuery]]:
         """Add queries, and yield groups until none waits, including queries that other threads add meanwhile.
 
         Yields nothing while another thread is draining, which takes these queries as well.
@@ -198,24 +218,3 @@ class SearchQueue:
 def shutting_down() -> NotReady:
     """Return the error for queries after the service began to stop."""
     return NotReady("the service is shutting down")
-
-
-def _call_event_loop(queries: Sequence[PendingQuery], callback: Callable[[], None]) -> None:
-    """Make one call in the callers' event loop for all of these queries, because each call wakes it."""
-    try:
-        if queries:
-            queries[0].result.get_loop().call_soon_threadsafe(callback)
-    except RuntimeError:  # the loop is closed, so no caller waits
-        pass
-
-
-def _set_results(queries: Sequence[PendingQuery], records: Sequence[SearchRecord]) -> None:
-    for pending, record in zip(queries, records, strict=True):
-        if not pending.result.done():
-            pending.result.set_result(record)
-
-
-def _set_exception(queries: Sequence[PendingQuery], error: Exception) -> None:
-    for pending in queries:
-        if not pending.result.done():
-            pending.result.set_exception(error)

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from taugate.drift.observations import query_key
 from taugate.retrieval.comparability import NotComparable
-from taugate.retrieval.gate import GateReason, GateReply
-from taugate.retrieval.query import Answer, Query, Reason, Stage
+from taugate.retrieval.gate import GateReply
+from taugate.retrieval.query import Answer, GateReason, Query, Reason, Stage
 from taugate.retrieval.release.manifest import Manifest, ReleaseManifest
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.service.pipeline.forms import DRIFT, QUERY_ID
@@ -108,28 +108,13 @@ class SearchRecord:
         return object.__sizeof__(self) + getsizeof(self.body) + getsizeof(self.results) + getsizeof(self.similarities)
 
 
-def gate_record(reply: GateReply) -> SearchRecord:
+def gate_record(query: Query, reply: GateReply) -> SearchRecord:
     """Return the record of results that a gate cut; it has no body, because it is not cached."""
-    results = np.empty(len(reply.results), dtype=RESULT)
-    results["position"] = [id_number(kept.id) for kept in reply.results]
-    results["score"] = [kept.score for kept in reply.results]
-    results["rank"] = [kept.rank for kept in reply.results]
-    results["propensity"], results["kept"] = 1.0, True
-    similarities = NOT_COMPARED if reply.top is None else reply.top
-    other = NotComparable.FEWER_RESULTS if reply.top is None else NotComparable.K
-    if reply.top is not None and reply.component_means is not None:
-        similarities = np.concatenate([reply.top, reply.component_means])
-    return SearchRecord(
-        body=b"",
-        results=results,
-        similarities=similarities,
-        uncut_kept=reply.uncut_kept,
-        considered=reply.considered,
-        explored=0,
-        reason=reply.reason,
-        not_comparable=None if reply.top is not None and reply.considered == len(reply.top) else other,
-        ids=tuple(kept.id for kept in reply.results),
-    )
+    means = NOT_COMPARED if reply.component_means is None else reply.component_means
+    record = SearchRecord.of(query, reply, means, b"")
+    record.results["position"] = [id_number(kept.id) for kept in reply.results]
+    record.results["score"] = [kept.score for kept in reply.results]
+    return replace(record, ids=tuple(kept.id for kept in reply.results))
 
 
 def id_number(document_id: str) -> int:

@@ -14,22 +14,21 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from taugate.errors import EncoderUnavailable, TextRefused
 from taugate.retrieval.explained import Explanation
-from taugate.retrieval.index.passages import FoundPassages, Observe, unobserved
+from taugate.retrieval.index.passages import Observe, unobserved
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.query import Answer, Query
 from taugate.retrieval.release.reader import Release
 from taugate.retrieval.second_explanation import explain_stages
 from taugate.retrieval.vectors.similarity import Float32
-from taugate.service.pipeline.forms import search_fields, write_body
-from taugate.service.pipeline.queue import PendingQuery, QueryQueue, SearchQueue, deliver, failing, shutting_down
-from taugate.service.pipeline.record import SearchRecord, random_documents
+from taugate.service.pipeline.queue import QueryQueue, QueuedQuery, SearchQueue, Write, deliver, failing, shutting_down
+from taugate.service.pipeline.record import NOT_COMPARED, SearchRecord, random_documents
 from taugate.service.runtime.resources import search_in_background
 from taugate.service.runtime.traces import Trace
 
@@ -45,10 +44,6 @@ class TwoStages:
 
     seconds: float | None = None
     observe: Callable[[Answer], object] = lambda answer: None
-
-    def deadline(self, arrived: float) -> float | None:
-        """Return when a query gets the first stage's results, given when it arrived, both in `time.monotonic`."""
-        return None if self.seconds is None else arrived + self.seconds
 
 
 class SearchPipeline:
@@ -108,8 +103,8 @@ class SearchPipeline:
         # One at a time: an explanation compares its query with every document, and searches have priority.
         self._explanations = ThreadPoolExecutor(1, "taugate-explain", search_in_background, (search_threads,))
 
-    async def search(self, pending: PendingQuery) -> SearchRecord:
-        """Search for a query, which is encoded unless its vector is set.
+    async def search(self, query: Query, vector: Float32 | None, write: Write) -> SearchRecord:
+        """Search for a query, which is encoded unless it has a vector; returns the record that `write` makes.
 
         If the caller is cancelled before the query's turn, no work is done.
 
@@ -117,19 +112,19 @@ class SearchPipeline:
             NotReady: If the pipeline is closed before the query's turn.
             Exception: Any error of the batch that the query was in.
         """
-        self._queue.put(pending)
-        return await pending.result
+        queued = QueuedQuery(query, vector, write)
+        self._queue.put(queued)
+        return await queued.result
 
-    def rescore(self, pending: PendingQuery, positions: NDArray[np.int64]) -> SearchRecord:
-        """Rebuild the record of an earlier search; see Retriever.rescore. The vector of the query must be set.
+    def rescore(self, query: Query, vector: Float32, positions: NDArray[np.int64], write: Write) -> SearchRecord:
+        """Rebuild the record of an earlier search; see Retriever.rescore.
 
         Raises:
             ValueError: If the positions are not those of an earlier search.
         """
-        vectors = _vectors([pending])
-        answer = self._retriever.rescore(pending.query, vectors[0], positions)
-        (record,) = self._records([pending], vectors, [answer], self._rescore_rng)
-        return record
+        answer = self._retriever.rescore(query, vector, positions)
+        (random,) = self._random_similarities([query], vector[None], [answer], [None], self._rescore_rng)
+        return write(query, vector, answer, random)
 
     async def explain(self, query: Query, document_id: str) -> Explanation:
         """Explain how a search treats a document; see retrieval.explanation for the arguments and errors.
@@ -166,104 +161,87 @@ class SearchPipeline:
         while batch := self._queue.next_batch():
             self._busy.add(thread)
             with failing(batch):
-                self._encode(batch)
-                for group in self._encoded.drain([pending for pending in batch if pending.vector is not None]):
+                for group in self._encoded.drain(self._encode(batch)):
                     with failing(group):
-                        deliver(group, self._search_and_cut(group))
+                        deliver(group, self._records(group))
             self._busy.discard(thread)
 
-    def _tokenize(self, pending: PendingQuery) -> int | None:
-        """Set a query's tokens and flags; returns the padded number of tokens, None if its vector is cached."""
-        if pending.vector is not None:
-            return None
-        (pending.tokens,) = self._retriever.tokens([pending.query.text])
-        pending.query = pending.query.as_read(pending.tokens)
-        return self._retriever.encoder.padded(pending.tokens.count)
+    def _tokenize(self, queued: QueuedQuery) -> tuple[QueuedQuery, int | None]:
+        """Return a query with its tokens and flags, and the padded number of tokens, None if its vector is cached."""
+        if queued.vector is not None:
+            return queued, None
+        (tokens,) = self._retriever.tokens([queued.query.text])
+        tokenized = replace(queued, query=queued.query.as_read(tokens), tokens=tokens)
+        return tokenized, self._retriever.encoder.padded(tokens.count)
 
-    def _encode(self, batch: Sequence[PendingQuery]) -> None:
-        """Set the vectors of a batch unless they are cached; a query that an endpoint refuses fails and gets none."""
-        tokens = [pending.tokens for pending in batch if pending.tokens is not None]
+    def _encode(self, batch: Sequence[QueuedQuery]) -> list[QueuedQuery]:
+        """Return a batch with its vectors, without queries that an endpoint refuses, which fail."""
+        tokens = [queued.tokens for queued in batch if queued.tokens is not None]
         if not tokens:
-            return
+            return [*batch]
         self._observe_batch(len(tokens))
         # A batch uses all processors if no other query is being encoded or waiting to be encoded.
         alone = len(self._busy) == 1 and not self._queue.has_more
         retriever = self._retriever if alone else self.single_threaded
-        observe = observing(self._observe, [pending.trace for pending in batch])
+        observe = observing(self._observe, [queued.trace for queued in batch])
         try:
             vectors = retriever.embed(tokens, observe)
         except (EncoderUnavailable, TextRefused) as error:
-            if len(batch) == 1 or (isinstance(error, EncoderUnavailable) and not error.replied):
+            if len(batch) == 1 or not error.replied:
                 raise
-            for pending in batch:  # one of them may be to blame, and the others are not
-                with failing([pending]):
-                    self._encode([pending])
-            return
-        for pending, vector in zip(batch, vectors, strict=True):
-            pending.vector = vector
-            if pending.tokens is not None:
-                pending.query = pending.query.as_read(pending.tokens)  # an endpoint may have read less than expected
+            encoded = []
+            for queued in batch:  # one of them may be to blame, and the others are not
+                with failing([queued]):
+                    encoded += self._encode([queued])
+            return encoded
+        # An endpoint may have read less than expected.
+        return [
+            replace(queued, query=queued.query.as_read(read), vector=vector)
+            for queued, read, vector in zip(batch, tokens, vectors, strict=True)
+        ]
 
-    def _search_and_cut(self, group: Sequence[PendingQuery]) -> list[SearchRecord]:
-        """Search for encoded queries together, cut their results at the threshold, and write their replies."""
-        vectors = _vectors(group)
-        observe = observing(self._observe, [pending.trace for pending in group])
+    def _records(self, group: Sequence[QueuedQuery]) -> list[SearchRecord]:
+        """Search for encoded queries together, cut their results at the threshold, and make their records."""
+        queries = [queued.query for queued in group]
+        vectors = np.stack([queued.vector for queued in group if queued.vector is not None])
+        observe = observing(self._observe, [queued.trace for queued in group])
         # Queries that have waited for long go without the second stage, so that an overload sheds it before queries.
-        deadlines = [self._two_stages.deadline(pending.arrived) for pending in group]
-        answers = self._retriever.answer([pending.query for pending in group], vectors, observe, deadlines)
-        return self._records(group, vectors, answers, self._rng)
-
-    def _records(
-        self, group: Sequence[PendingQuery], vectors: Float32, answers: Sequence[Answer], rng: np.random.Generator
-    ) -> list[SearchRecord]:
-        """Write the replies to queries, and join them with the queries' similarities to random documents.
-
-        `vectors` is (n, d') float32, a row per answer.
-        """
-        documents, manifest = self.release.documents, self.release.manifest
-        random = self._random_similarities(group, vectors, answers, rng)
-        records = []
-        for pending, answer, similarities in zip(group, answers, random, strict=True):
-            pending.retrieved = answer.retrieved
+        patience = self._two_stages.seconds
+        deadlines = [None if patience is None else queued.arrived + patience for queued in group]
+        answers = self._retriever.answer(queries, vectors, observe, deadlines)
+        random = self._random_similarities(queries, vectors, answers, deadlines, self._rng)
+        for answer in answers:
             if answer.stage is not None:
                 self._two_stages.observe(answer)
-            results = answer.read(documents)
-            fields = search_fields(answer, results, manifest)
-            body = write_body(pending.form, fields)
-            records.append(SearchRecord.of(pending.query, answer, similarities, body))
-        return records
+        written = zip(group, vectors, answers, random, strict=True)
+        return [queued.write(queued.query, vector, answer, scores) for queued, vector, answer, scores in written]
 
     def _random_similarities(
-        self, group: Sequence[PendingQuery], vectors: Float32, answers: Sequence[Answer], rng: np.random.Generator
+        self,
+        queries: Sequence[Query],
+        vectors: Float32,
+        answers: Sequence[Answer],
+        deadlines: Sequence[float | None],
+        rng: np.random.Generator,
     ) -> Sequence[Float32]:
         """Compare queries with random documents, for ROE; with a second stage, by its scores.
 
         A second stage scores one document, of queries that drift detection compares, and none if it is not in time.
         """
         index, second = self._retriever.index, self._retriever.second
-        if second is None:
-            compared = self._retriever.with_words([pending.query.text for pending in group], vectors)
-            size = len(answers), self._random_documents
-            scores: Float32 = index.score(compared, rng.integers(0, len(index), size=size))
-            return list(scores)
-        none = np.zeros(0, dtype=np.float32)
-        random: list[Float32] = [none] * len(answers)
-        rows = [row for row, answer in enumerate(answers) if answer.uncut is not None]
+        # With a second stage, by the queries' own deadlines, because their replies wait for this.
+        rows = [row for row, answer in enumerate(answers) if second is None or answer.uncut is not None]
+        random: list[Float32] = [NOT_COMPARED] * len(answers)
         if rows:
             positions = rng.integers(0, len(index), size=(len(rows), self._random_documents))
-            compared = self._retriever.with_words([group[row].query.text for row in rows], vectors[rows])
-            top = TopK(index.score(compared, positions), positions)
-            # By the queries' own deadlines, because their replies wait for this.
-            limits = [self._two_stages.deadline(group[row].arrived) for row in rows]
-            ranked = second.rank([group[row].query.text for row in rows], FoundPassages(top), limits)
-            for row, outcome in zip(rows, ranked, strict=True):
-                random[row] = none if isinstance(outcome, str) else outcome.scores
+            texts = [queries[row].text for row in rows]
+            scores = index.score(self._retriever.with_words(texts, vectors[rows]), positions)
+            if second is None:
+                return list(scores)
+            ranked, _ = second.rank(texts, TopK(scores, positions), [deadlines[row] for row in rows])
+            for place, ranking in ranked.items():
+                random[rows[place]] = ranking.scores
         return random
-
-
-def _vectors(group: Sequence[PendingQuery]) -> Float32:
-    """Return the vectors of encoded queries, (n, d') float32."""
-    return np.stack([pending.vector for pending in group if pending.vector is not None])
 
 
 def observing(observe: Observe, traces: Sequence[Trace | None]) -> Observe:

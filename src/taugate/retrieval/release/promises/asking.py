@@ -23,7 +23,7 @@ def promises(records: StatedRecords) -> Iterator[Promise]:
 
 def stated(manifest: Manifest | FirstStageRecord, strata: StrataRecord | None = None) -> StatedRecords:
     """Take the records that promise from a manifest, or from a first stage."""
-    return StatedRecords(manifest.policy, manifest.abstention, manifest.refusal, strata)
+    return StatedRecords(manifest.policy, manifest.refusal, strata)
 
 
 def ask_promises(

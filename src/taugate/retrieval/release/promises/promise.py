@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from taugate.retrieval.release.changed_documents import WithdrawnRecord
-from taugate.retrieval.release.evidence import Certificate, Interval, StrataRecord, StratumRecord
+from taugate.retrieval.release.evidence import Certificate, StrataRecord, StratumRecord
 from taugate.retrieval.release.outcome_records import PolicyRecord
-from taugate.retrieval.release.records import AbstentionRecord, ErrorLimit, RefusalRecord
+from taugate.retrieval.release.refusal_records import ErrorLimit, RefusalRecord, RequestedLimits
 
 # Guarantee of a record whose promise was withdrawn.
 NOTHING = "Nothing is certified: what was promised is not shown to hold for these documents."
@@ -24,7 +24,6 @@ class StatedRecords:
     """The records of a release, or of its first stage, that make promises. Fields are as in the manifest."""
 
     policy: PolicyRecord
-    abstention: AbstentionRecord | None
     refusal: RefusalRecord | None
     strata: StrataRecord | None = None
 
@@ -45,15 +44,12 @@ class Evidence(Protocol):
     ) -> Sequence[Certificate] | None:
         """Measure what a stratum loses at the thresholds with and without its filter; none if it has no document."""
 
-    def errors(self, record: AbstentionRecord) -> Sequence[ErrorLimit | None]:
+    def errors(self, limits: RequestedLimits) -> Sequence[ErrorLimit | None]:
         """Measure how many unanswerable queries get a result, and how many answerable ones are refused."""
         ...
 
     def refusal(self, record: RefusalRecord) -> RefusalRecord | None:
-        """Count the questions of each kind that ρ refuses."""
-
-    def lost(self, record: RefusalRecord) -> Interval | None:
-        """Measure the share of right answers that ρ refuses."""
+        """Count the questions of each kind that ρ refuses, and the right answers, None if they cannot be counted."""
 
 
 @dataclass(frozen=True)

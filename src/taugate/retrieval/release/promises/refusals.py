@@ -11,9 +11,19 @@ from taugate.retrieval.release.promises.promise import (
     StatedRecords,
     percent_at_most,
 )
-from taugate.retrieval.release.records import AbstentionRecord, RefusalRecord
+from taugate.retrieval.release.refusal_records import (
+    ErrorLimit,
+    QuestionKind,
+    RefusalRecord,
+    RefusedQuestions,
+    RequestedLimits,
+)
 
-_QUESTIONS = {"off_topic": "off-topic questions", "request": "short requests", "unanswerable": "unanswerable queries"}
+_QUESTIONS: dict[QuestionKind, str] = {
+    "off_topic": "off-topic questions",
+    "request": "short requests",
+    "unanswerable": "unanswerable queries",
+}
 
 
 @dataclass(frozen=True)
@@ -21,47 +31,43 @@ class LimitedError(Promise):
     """At most a share of the unanswerable queries gets a result, or of the answerable ones is refused.
 
     Attributes:
-        record: The rule that refuses queries.
+        limits: Both limits.
         place: 0 for the first error, 1 for the second.
-        requested: Whether the limit was requested, and so certified; else it was found.
+        stated: Its limit; if none was requested, it was only found.
     """
 
-    record: AbstentionRecord
+    limits: RequestedLimits
     place: int
-    requested: bool
+    stated: ErrorLimit
 
     @classmethod
     def of(cls, records: StatedRecords) -> Iterator[Promise]:
         """Yield the promises of a certified rule."""
-        record = records.abstention
-        if record is None or not record.certified:
+        refusal = records.refusal
+        if refusal is None or refusal.limits is None or not refusal.certified:
             return
+        limits = refusal.limits
         errors = (
-            ("answered", "unanswerable queries get a result", record.answered_unanswerable),
-            ("refused", "answerable queries are refused", record.empty_answerable),
+            ("answered", "unanswerable queries get a result", limits.answered),
+            ("refused", "answerable queries are refused", limits.refused),
         )
         for place, (name, outcome, limit) in enumerate(errors):
-            share = limit.upper if limit.asked is None else limit.asked
-            yield cls(
-                name,
-                f"At most {percent_at_most(share)} of the {outcome}.",
-                share,
-                record,
-                place,
-                limit.asked is not None,
-            )
+            share = limit.promised
+            yield cls(name, f"At most {percent_at_most(share)} of the {outcome}.", share, limits, place, limit)
 
     def measured(self, evidence: Evidence) -> Measured | None:
         """Certify a requested limit again; one that was only found has to be no smaller than the share."""
-        limit = evidence.errors(self.record)[self.place]
+        limit = evidence.errors(self.limits)[self.place]
         if limit is None:
             return None
-        return Measured(limit.found, limit.upper if self.requested else limit.found, limit.queries)
+        return Measured(limit.found, limit.found if self.stated.asked is None else limit.upper, limit.queries)
 
     def withdraw(self, records: StatedRecords) -> StatedRecords:
         """Mark the rule as not certified: both of its limits are one statement."""
-        update = {"certified": False, "guarantee": NOTHING}
-        return replace(records, abstention=records.abstention and records.abstention.model_copy(update=update))
+        if records.refusal is None or records.refusal.limits is None:
+            return records
+        limits = records.refusal.limits.model_copy(update={"guarantee": NOTHING})
+        return replace(records, refusal=records.refusal.model_copy(update={"certified": False, "limits": limits}))
 
 
 @dataclass(frozen=True)
@@ -70,24 +76,24 @@ class AnsweredQuestions(Promise):
 
     Attributes:
         record: The default refusal.
-        field: Field of the record that counts the kind.
+        kind: The kind.
     """
 
     record: RefusalRecord
-    field: str
+    kind: QuestionKind
 
     @classmethod
     def of(cls, records: StatedRecords) -> Iterator[Promise]:
         """Yield the promises of ρ about the kinds that choose it; near misses are only counted."""
-        for field, questions in _QUESTIONS.items():
-            counted = getattr(records.refusal, field, None)
-            if records.refusal is not None and counted is not None and counted.lower > 0:
+        for kind, questions in _QUESTIONS.items():
+            counted = _counted(records.refusal, kind)
+            if records.refusal is not None and records.refusal.is_default and counted and counted.lower > 0:
                 words = f"At most {percent_at_most(1 - counted.lower)} of the {questions} get a result."
-                yield cls(f"{questions} refused", words, 1 - counted.lower, records.refusal, field)
+                yield cls(f"{questions} refused", words, 1 - counted.lower, records.refusal, kind)
 
     def measured(self, evidence: Evidence) -> Measured | None:
         """Count the questions again; the share that gets a result has to be within the limit stated before."""
-        counted = getattr(evidence.refusal(self.record), self.field, None)
+        counted = _counted(evidence.refusal(self.record), self.kind)
         if counted is None:
             return None
         share = 1 - counted.refused / counted.queries
@@ -95,11 +101,15 @@ class AnsweredQuestions(Promise):
 
     def withdraw(self, records: StatedRecords) -> StatedRecords:
         """Say that the share is unknown, unless the questions were counted again."""
-        counted = getattr(self.record, self.field)
-        if getattr(records.refusal, self.field, None) != counted:
+        counted = self.record.evidence[self.kind]
+        if records.refusal is None or _counted(records.refusal, self.kind) != counted:
             return records
-        update = {self.field: counted.model_copy(update={"lower": 0.0})}
-        return replace(records, refusal=records.refusal and records.refusal.model_copy(update=update))
+        evidence = records.refusal.evidence | {self.kind: counted.model_copy(update={"lower": 0.0})}
+        return replace(records, refusal=records.refusal.model_copy(update={"evidence": evidence}))
+
+
+def _counted(record: RefusalRecord | None, kind: QuestionKind) -> RefusedQuestions | None:
+    return None if record is None else record.evidence.get(kind)
 
 
 @dataclass(frozen=True)
@@ -115,22 +125,21 @@ class LimitedLostAnswers(Promise):
     @classmethod
     def of(cls, records: StatedRecords) -> Iterator[Promise]:
         """Yield the promise of ρ, if it limits anything."""
-        if records.refusal is not None and (share := records.refusal.lost.upper) < 1:
-            yield cls(
-                "answers refused",
-                f"At most {percent_at_most(share)} of the right answers are refused.",
-                share,
-                records.refusal,
-            )
+        refusal = records.refusal
+        if refusal is not None and refusal.lost is not None and (share := refusal.lost.upper) < 1:
+            words = f"At most {percent_at_most(share)} of the right answers are refused."
+            yield cls("answers refused", words, share, refusal)
 
     def measured(self, evidence: Evidence) -> Measured | None:
         """Measure the share again, which has to be within the limit stated before."""
-        lost = evidence.lost(self.record)
+        again = evidence.refusal(self.record)
+        lost = None if again is None else again.lost
         return None if lost is None else Measured(lost.mean, lost.mean, None)
 
     def withdraw(self, records: StatedRecords) -> StatedRecords:
         """Say that the share is unknown, unless it was measured again."""
-        if records.refusal is None or records.refusal.lost != self.record.lost:
+        lost = self.record.lost
+        if lost is None or records.refusal is None or records.refusal.lost != lost:
             return records
-        unknown = self.record.lost.model_copy(update={"lower": 0.0, "upper": 1.0})
+        unknown = lost.model_copy(update={"lower": 0.0, "upper": 1.0})
         return replace(records, refusal=records.refusal.model_copy(update={"lost": unknown}))

@@ -1,6 +1,6 @@
 """POST /dify/retrieval: Dify's External Knowledge API, which makes Taugate a knowledge base for its workflows."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NoReturn, TypeVar
@@ -13,12 +13,14 @@ from starlette.responses import Response
 from taugate.errors import InputError
 from taugate.retrieval.documents.dates import instant, written
 from taugate.retrieval.documents.filters import Filter
+from taugate.retrieval.documents.store import Document
 from taugate.retrieval.index.passages import Fields
+from taugate.retrieval.query import Answer
+from taugate.retrieval.release.manifest import Manifest
 from taugate.service.api.dialects.results import (
     FilterValue,
     Lenient,
     combined_filter,
-    dialect_score,
     negated,
     parsed_condition,
     tightened,
@@ -28,6 +30,8 @@ from taugate.service.api.search import SearchHandlers
 from taugate.service.errors import ApiError, Forbidden, Invalid, NotFound, Unauthorized
 from taugate.service.http.operation import Operation
 from taugate.service.http.replies import EncodedJsonResponse
+from taugate.service.pipeline.forms import QUERY_ID_FIELD, Written
+from taugate.storage.json_values import Json
 
 _BOUNDS = {">": "gt", "≥": "gte", "<": "lt", "≤": "lte"}
 _TIMES = {"before": "lt", "after": "gt"}
@@ -142,19 +146,24 @@ class _Records:
 
     threshold: float | None
 
-    def write(self, reply: dict[str, Any]) -> dict[str, Any]:
-        results, reason = tightened(reply, self.threshold)
-        common: dict[str, Any] = {name: reply[name] for name in ("query_id", "release", "truncated") if name in reply}
-        return {"records": [_record(result) for result in results], "reason": reason, **common}
+    def write(self, answer: Answer, documents: Sequence[Document], manifest: Manifest) -> Mapping[str, Written]:
+        results, reason = tightened(answer, documents, self.threshold)
+        return {
+            "records": [_record(document, score) for document, score in results],
+            "reason": reason,
+            "query_id": QUERY_ID_FIELD,
+            "release": manifest.release_id,
+            **({"truncated": True} if answer.truncated else {}),
+        }
 
 
-def _record(result: dict[str, Any]) -> dict[str, Any]:
-    metadata = {name: value for name, value in result["metadata"].items() if value is not None}
+def _record(document: Document, score: float) -> Json:
+    metadata = {name: value for name, value in document.metadata.items() if value is not None}
     return {
-        "content": result["text"],
-        "score": dialect_score(result),
-        "title": result["title"] or result["document_id"],
-        "metadata": metadata | {"id": result["id"], "document_id": result["document_id"]},
+        "content": document.text,
+        "score": score,
+        "title": document.title or document.document_id,
+        "metadata": {**metadata, "id": document.id, "document_id": document.document_id},
     }
 
 

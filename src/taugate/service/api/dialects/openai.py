@@ -1,21 +1,22 @@
 """POST /v1/vector_stores/{id}/search: OpenAI's search of a vector store, for its SDKs, LiteLLM and other clients."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, TypeVar, get_args
+from typing import Annotated, Literal, TypeVar, get_args
 
-import orjson
 from pydantic import BaseModel, BeforeValidator, Discriminator, Field, Tag
 from pydantic_core import PydanticCustomError
 from starlette.requests import Request
 from starlette.responses import Response
 
 from taugate.retrieval.documents.filters import Filter
+from taugate.retrieval.documents.store import Document
+from taugate.retrieval.query import Answer
+from taugate.retrieval.release.manifest import Manifest
 from taugate.service.api.dialects.results import (
     FilterValue,
     Lenient,
     combined_filter,
-    dialect_score,
     negated,
     parsed_condition,
     tightened,
@@ -25,8 +26,9 @@ from taugate.service.api.search import CURRENT, SearchHandlers
 from taugate.service.errors import Invalid
 from taugate.service.http.operation import Operation
 from taugate.service.http.replies import EncodedJsonResponse, json_reply
-from taugate.service.pipeline.forms import SearchForm
+from taugate.service.pipeline.forms import QUERY_ID_FIELD, Written
 from taugate.service.settings import MAX_QUERIES
+from taugate.storage.json_values import Json
 
 _MAX_RESULTS = 50  # as OpenAI has it
 _Scalar = str | int | float | bool
@@ -157,11 +159,11 @@ def openai_operation(searching: SearchHandlers) -> Operation:
             SearchFields.model_construct(query=query, k=body.max_num_results, filter=query_filter) for query in queries
         ]
         threshold = (None if body.ranking_options is None else body.ranking_options.score_threshold) or None
-        if len(queries) > 1:
-            encoded = await searching.answer_dialect(request, searches, SearchForm(), store, missing)
-            return json_reply(_page(queries, [orjson.loads(reply) for reply in encoded], threshold))
-        (page,) = await searching.answer_dialect(request, searches, _Page(queries[0], threshold), store, missing)
-        return EncodedJsonResponse(page)
+        if len(queries) == 1:
+            (page,) = await searching.answer_dialect(request, searches, _Page(queries[0], threshold), store, missing)
+            return EncodedJsonResponse(page)
+        parts = await searching.answer_dialect(request, searches, _Part("", threshold), store, missing)
+        return json_reply(_merged(queries, [_PartReply.model_validate_json(part) for part in parts]))
 
     parameter = {"name": "vector_store_id", "in": "path", "required": True, "schema": {"type": "string"}}
     return Operation(
@@ -200,48 +202,63 @@ class _Page:
     query: str
     threshold: float | None
 
-    def write(self, reply: dict[str, Any]) -> dict[str, Any]:
-        return _page([self.query], [reply], self.threshold)
+    def write(self, answer: Answer, documents: Sequence[Document], manifest: Manifest) -> Mapping[str, Written]:
+        results, reason = tightened(answer, documents, self.threshold)
+        return {
+            "object": "vector_store.search_results.page",
+            "search_query": [self.query],
+            "data": [_result(document, score) for document, score in results],
+            "has_more": False,
+            "next_page": None,
+            "reason": reason,
+            "query_id": QUERY_ID_FIELD,
+            "release": manifest.release_id,
+            **({"truncated": True} if answer.truncated else {}),
+        }
 
 
-def _page(queries: Sequence[str], replies: Sequence[dict[str, Any]], threshold: float | None) -> dict[str, Any]:
+class _Part(_Page):
+    """The reply to one of several queries, with the number of results that were considered."""
+
+    def write(self, answer: Answer, documents: Sequence[Document], manifest: Manifest) -> Mapping[str, Written]:
+        return {**super().write(answer, documents, manifest), "considered": answer.considered}
+
+
+class _PartReply(VectorStoreResults):
+    considered: int
+
+
+def _merged(queries: list[str], parts: Sequence[_PartReply]) -> dict[str, Json]:
     """Merge the replies to several queries: each applies τ itself, and a passage in several has its best score."""
-    best: dict[str, tuple[float, dict[str, Any], str]] = {}
-    reasons = []
-    for reply in replies:
-        results, reason = tightened(reply, threshold)
-        reasons.append(reason)
-        for result in results:
-            score = dialect_score(result)
-            if result["id"] not in best or score > best[result["id"]][0]:
-                best[result["id"]] = score, result, reply["query_id"]
-    ranked = list(best.values())  # for one query in the order of /search, by similarity
-    if len(replies) > 1:
-        depth = max(reply["considered"] for reply in replies)
-        ranked = sorted(ranked, key=lambda scored: -scored[0])[:depth]
-    return {
-        "object": "vector_store.search_results.page",
-        "search_query": list(queries),
-        "data": [_result(*scored) for scored in ranked],
-        "has_more": False,
-        "next_page": None,
-        "reason": None if ranked else reasons[0],
-        "query_id": replies[0]["query_id"] if len(replies) == 1 else None,
-        "release": replies[0]["release"],
-        **({"truncated": True} if any("truncated" in reply for reply in replies) else {}),
-    }
+    best: dict[str, VectorStoreResult] = {}
+    for result in (result for part in parts for result in part.data):
+        if result.file_id not in best or result.score > best[result.file_id].score:
+            best[result.file_id] = result
+    ranked = sorted(best.values(), key=lambda result: -result.score)[: max(part.considered for part in parts)]
+    merged = VectorStoreResults(
+        object="vector_store.search_results.page",
+        search_query=queries,
+        data=ranked,
+        has_more=False,
+        next_page=None,
+        reason=None if ranked else parts[0].reason,
+        query_id=None,
+        release=parts[0].release,
+        truncated=any(part.truncated for part in parts),
+    )
+    return merged.model_dump(exclude=None if merged.truncated else {"truncated"})
 
 
-def _result(score: float, result: dict[str, Any], query_id: str) -> dict[str, Any]:
+def _result(document: Document, score: float) -> Written:
     return {
-        "file_id": result["id"],
-        "filename": result["title"] or result["document_id"],
+        "file_id": document.id,
+        "filename": document.title or document.document_id,
         "score": score,
         "attributes": {
             name: ", ".join(value) if isinstance(value, list) else value
-            for name, value in result["metadata"].items()
+            for name, value in document.metadata.items()
             if value is not None
         },
-        "content": [{"type": "text", "text": result["text"]}],
-        "query_id": query_id,
+        "content": [{"type": "text", "text": document.text}],
+        "query_id": QUERY_ID_FIELD,
     }

@@ -5,13 +5,17 @@ positive threshold can only drop further results.
 """
 
 import math
-from typing import Annotated, Any, TypeVar
+from collections.abc import Sequence
+from typing import Annotated, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 from pydantic_core import PydanticCustomError
 
 from taugate.retrieval.documents.filter_schema import check_size, read_filter
 from taugate.retrieval.documents.filters import AnyOf, Filter, Not, all_of
+from taugate.retrieval.documents.store import Document
+from taugate.retrieval.query import Answer
+from taugate.retrieval.vectors.similarity import shortest_decimal
 
 _RESERVED = ("$or", "$not")  # `read_filter` would take fields with these names for operators
 _Scalar = str | int | float | bool
@@ -35,23 +39,26 @@ def _require_values(value: V) -> V:
 FilterValue = Annotated[_Scalar | list[_Scalar], BeforeValidator(_require_values)]
 
 
-def dialect_score(result: dict[str, Any]) -> float:
-    """Return the relevance of a result if the release models it, else its score, limited to 0…1.
+def dialect_scores(answer: Answer) -> list[float]:
+    """Return the relevance of each result if the release models it, else its score, limited to 0…1.
 
     The products whose API this is expect that range; scores with a lexical part may be above it.
     """
-    relevance = result["relevance"]
-    score: float = min(max(0.0, result["score"]), 1.0) if relevance is None else relevance
-    return score
+    if answer.relevance is not None:
+        return [*map(shortest_decimal, answer.relevance)]
+    return [min(max(0.0, shortest_decimal(score)), 1.0) for score in answer.scores]
 
 
-def tightened(reply: dict[str, Any], threshold: float | None) -> tuple[list[dict[str, Any]], str | None]:
-    """Return the results of a reply that score at least a threshold, and the reason if there are none.
+def tightened(
+    answer: Answer, documents: Sequence[Document], threshold: float | None
+) -> tuple[list[tuple[Document, float]], str | None]:
+    """Return the documents of the results that score at least a threshold, with their scores; else the reason.
 
-    The threshold is in units of `dialect_score`; None and 0 keep every result.
+    The threshold is in units of `dialect_scores`; None and 0 keep every result.
     """
-    results = [result for result in reply["results"] if not threshold or dialect_score(result) >= threshold]
-    return results, None if results else reply["reason"] or "all_below_threshold"
+    scored = zip(documents, dialect_scores(answer), strict=True)
+    results = [(document, score) for document, score in scored if not threshold or score >= threshold]
+    return results, None if results else answer.reason or "all_below_threshold"
 
 
 def parsed_condition(field: str, comparison: object) -> Filter:

@@ -1,1 +1,1 @@
-"""The playground: a web page to search, move the threshold and judge results; `taugate judge --web` uses it too."""
+"""The playground: a web page to search, move the threshold and judge results; `taugate judge` uses it too."""

@@ -48,7 +48,7 @@ class PageFile:
 
 
 def page_files(mode: Literal["playground", "judge"] = "playground") -> dict[str, PageFile]:
-    """Read the files of the page, by path; in the mode "judge" for `taugate judge --web`.
+    """Read the files of the page, by path; in the mode "judge" for `taugate judge`.
 
     The page itself has the path "", and links to the other two.
     """

@@ -4,11 +4,9 @@ const state = {
   search: null, reply: null, all: null, // the last search, its reply, and the reply with what the threshold dropped
   judged: new Map(), fields: new Set(), language: "curl", recent: [],
 };
-const policy = () => state.release?.manifest.policy ?? { kind: "similarity", tau: null };
-/** Return ρ in force with the name of the score that it is compared with, or null. */
-const refusal = () => state.release?.manifest.abstention
-  ? { score: state.release.manifest.abstention.score, rho: state.release.manifest.abstention.tau }
-  : state.release?.manifest.refusal ?? null;
+const policy = () => ({ kind: "similarity", tau: null, ...state.release?.manifest.policy }); // without a cut, no tau
+/** Return what refuses queries as a whole, with its score and ρ, or null. */
+const refusal = () => (state.release?.manifest.refusal?.rho === undefined ? null : state.release.manifest.refusal);
 const tauInForce = () => state.tau ?? state.reply?.threshold ?? policy().tau; // a reply has that of its stratum
 const rhoInForce = () => state.rho ?? refusal()?.rho ?? null;
 const isMoved = () => state.tau !== null || state.rho !== null;

@@ -84,7 +84,7 @@ function showRelease(release) {
     State: chip(stateInWords(release), release.calibration === "calibrated" ? "good" : "warn"),
     Release: release.release, "Shadow release": release.shadow, Documents: manifest.data.documents.toLocaleString("en"),
     Threshold: tau === null ? "none" : `${tauIs(tau)}, on ${kind}, for K = ${k}`,
-    Refusals: manifest.refusal && `below ρ = ${fixed(manifest.refusal.rho)}`,
+    Refusals: refusal() && `below ρ = ${fixed(refusal().rho)}`,
     Method: method, Evidence: guarantee,
     Queries: `${manifest.data.answerable.toLocaleString("en")} with an answer, ${manifest.data.unanswerable} without`,
     Score: manifest.lexical && `similarity + ${manifest.lexical.weight} · share of common words`,

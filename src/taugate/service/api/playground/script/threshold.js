@@ -74,7 +74,7 @@ function showThreshold() {
   part("tau-reset").disabled = !isMoved();
   const { encoder } = state.release?.manifest ?? {}, { k } = policy();
   const command = ["taugate calibrate DATA", "--releases DIR", encoder && `--encoder ${encoder.name}`, k !== DEFAULT_K && `--k ${k}`, tau !== null && `--policy ${policy().kind}`, tau !== null && `--tau ${fixed(tau)}`,
-    tau !== null && rho !== null && hasRho() && `--rho ${fixed(rho)}`].filter(Boolean);
+    tau !== null && rho !== null && hasRho() && `--refuse ${fixed(rho)}`].filter(Boolean);
   part("command-tau").replaceChildren(...command.join(" ").split(/(--\S+ )/).map((words, i) => (i % 2 ? make("span", { class: "whole" }, words) : words)));
   drawFigure();
   const table7 = table("Percentiles", ["Percentile", ...curves.map(([, words]) => words)],

@@ -1,0 +1,89 @@
+"""Breaks what Taugate guarantees, one guarantee at a time, and checks that a test fails.
+
+`python -m benchmarks.structure.guarantees` takes the changes of guarantees.toml. Each is made in a copy of the package,
+which its tests then import. The program ends with 1 if the tests pass in spite of a change, or cannot run.
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.checkout import ROOT
+
+LIST = Path(__file__).with_suffix(".toml")
+_SOURCE = ROOT / "src" / "taugate"
+_TESTS_FAILED = 1  # pytest's exit code
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """A guarantee with the change that breaks it.
+
+    Attributes:
+        promise: The guarantee in words.
+        before: Text that stands once in the package.
+        after: Text that takes its place.
+        tests: Files or folders of tests that must notice.
+    """
+
+    promise: str
+    before: str
+    after: str
+    tests: tuple[str, ...]
+
+    def place(self) -> Path:
+        """Return the file that has the text `before`, relative to the package.
+
+        Raises:
+            ValueError: If the text does not stand there exactly once.
+        """
+        texts = {path: path.read_text("utf-8").count(self.before) for path in _SOURCE.rglob("*.py")}
+        places = [path for path, count in texts.items() if count]
+        if sum(texts.values()) != 1:
+            raise ValueError(f"{self.promise}: its text stands {sum(texts.values())} times in src/taugate")
+        return places[0].relative_to(_SOURCE)
+
+    def is_noticed(self, folder: Path) -> bool:
+        """Return whether a test fails on a copy of the package in an empty folder that has the change."""
+        copy = folder / "taugate"
+        shutil.copytree(_SOURCE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+        broken = copy / self.place()
+        broken.write_text(broken.read_text("utf-8").replace(self.before, self.after), "utf-8")
+        command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider", *self.tests]
+        environment = os.environ | {"PYTHONPATH": str(folder)}
+        return (
+            subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, check=False).returncode
+            == _TESTS_FAILED
+        )
+
+
+def guarantees() -> Iterator[Guarantee]:
+    """Read the list."""
+    for entry in tomllib.loads(LIST.read_text("utf-8"))["guarantee"]:
+        yield Guarantee(entry["promise"], entry["before"], entry["after"], tuple(entry["tests"]))
+
+
+def main() -> int:
+    """Print whether the tests notice each change; returns the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("words", nargs="?", default="", help="only guarantees with these words")
+    words, missed = parser.parse_args().words, 0
+    for guarantee in guarantees():
+        if words in guarantee.promise:
+            with tempfile.TemporaryDirectory() as folder:
+                noticed = guarantee.is_noticed(Path(folder))
+            missed += not noticed
+            sys.stdout.write(f"{'noticed' if noticed else 'MISSED '}  {guarantee.promise}\n")
+            sys.stdout.flush()
+    return int(missed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
