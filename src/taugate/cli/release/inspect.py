@@ -164,12 +164,8 @@ def show_history(releases: Path) -> int:
 
 def _event_line(event: history.Event, *, interrupted: bool) -> str:
     """Format an event of the history as one line."""
-    words = [
-        event.at,
-        f"{event.action:8}",
-        event.release or "none",
-        f"by {event.by if event.named is None else f'{event.named}, {event.by}'}",
-    ]
+    by = event.by if event.named is None else f"{event.named}, {event.by}"
+    words = [event.at, f"{event.action:8}", event.release or "none", f"by {by}"]
     if event.previous is not None:
         words.append(f"was {event.previous}")
     if event.forced:
