@@ -103,9 +103,9 @@ def study(inputs: StudyInputs, searching: Search, inherited: Inherited | None = 
             search.judged, search.unanswerable, of_answerable, of_unanswerable, answering, shares=search.shares
         )
     with job.stage("labels"):
-        few_labels = searching.vectors and searching.vectors.few_labels()
+        few_labels = None if searching.vectors is None else searching.vectors.few_labels()
     with job.stage("query set"):
-        texts = searching.describe and searching.describe(parts)
+        texts = None if searching.describe is None else searching.describe(parts)
     return Study(search, scored, parts, roles, estimated, refusal, few_labels, texts, searching.corpus)
 
 
