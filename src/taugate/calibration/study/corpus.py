@@ -31,7 +31,6 @@ from taugate.retrieval.index.hybrid import vector_index, words_of
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.top_k import Index
 from taugate.retrieval.policy.abstention import AnswerRule
-from taugate.retrieval.policy.component_signals import NO_COMPONENTS, Components
 from taugate.retrieval.policy.word_match import DocumentWords
 from taugate.retrieval.vectors.queries import dense_of
 from taugate.retrieval.vectors.similarity import Float32
@@ -74,11 +73,6 @@ class CorpusSearch(Search):
     def corpus(self) -> LabelledSearch:
         """The labelled queries, whose documents are known."""
         return self.queries
-
-    @property
-    def components(self) -> tuple[Components, Components]:
-        """No further scores: vectors describe the results."""
-        return NO_COMPONENTS, NO_COMPONENTS
 
     @property
     def vectors(self) -> Self:

@@ -18,7 +18,7 @@ from taugate.calibration.study.inherited import Inherited
 from taugate.calibration.study.refusing import LabelledParts, RefusalQuestions
 from taugate.calibration.threshold.few_labels import FewLabels
 from taugate.retrieval.policy.abstention import AnswerRule, AnswerScore
-from taugate.retrieval.policy.component_signals import Components
+from taugate.retrieval.policy.component_signals import NO_COMPONENTS, Components
 from taugate.retrieval.release.evidence import IsotropyRecord
 from taugate.retrieval.release.records import QuerySetRecord
 from taugate.retrieval.vectors.similarity import Float32
@@ -127,8 +127,8 @@ class Search(Protocol):
 
     @property
     def components(self) -> tuple[Components, Components]:
-        """Further scores of the answerable and the unanswerable queries' results, for a model of relevance."""
-        ...
+        """Further scores of the answerable and the unanswerable queries' results; none if vectors describe these."""
+        return NO_COMPONENTS, NO_COMPONENTS
 
     def questions(self, parts: LabelledParts) -> RefusalQuestions | None:
         """Return the questions that no document answers, which choose the default ρ; None without any."""

@@ -105,7 +105,7 @@ def study(inputs: StudyInputs, searching: Search, inherited: Inherited | None = 
     with job.stage("labels"):
         few_labels = None if searching.vectors is None else searching.vectors.few_labels()
     with job.stage("query set"):
-        texts = searching.describe and searching.describe(parts)
+        texts = None if searching.describe is None else searching.describe(parts)
     return Study(search, scored, parts, roles, estimated, refusal, few_labels, texts, searching.corpus)
 
 
