@@ -52,7 +52,7 @@ class ResultScorer:
         if roles is None:
             return similarity
         fitted = estimate_relevance(judged, encoded.generated, roles, encoded.documents, encoded.lengths)
-        return cls(fitted.relevance) if fitted and isinstance(fitted.relevance, Relevance) else similarity
+        return similarity if fitted is None else cls(fitted.relevance)
 
     @property
     def name(self) -> Machine:
