@@ -14,6 +14,7 @@ ifdef KERNEL
 export TEST_KERNEL := $(KERNEL)
 endif
 
+comma := ,
 .DEFAULT_GOAL := help
 .PHONY: help quickstart test test-slow test-exhaustive test-pairs faults acceptance calibration-benchmarks abstention-benchmarks guesses few-labels \
   papers evidence-benchmarks gate-benchmarks hybrid-benchmarks serving-benchmarks explanations drift-benchmarks reliability-benchmarks \
@@ -188,6 +189,11 @@ constraints: $(VENV)/.test $(VENV)/.dev $(VENV)/.audit ## write constraints.txt 
 requirements: $(VENV)/.audit ## write deploy/requirements from pyproject.toml and constraints.txt; ARGS=--upgrade for newer versions
 	$(BIN)/python -m deploy.requirements.generate $(ARGS)
 	$(BIN)/python -m deploy.requirements.pythons
+
+.PHONY: images
+images: ## build the images for amd64 and arm64 with buildx, and push them: REGISTRY=registry.example.org/taugate TARGETS=service
+	for target in $(or $(TARGETS),service calibration mcp service-milvus); do docker buildx build --platform $(or $(PLATFORMS),linux/amd64$(comma)linux/arm64) \
+	  --file deploy/docker/Dockerfile --target $$target --tag $(or $(REGISTRY),$(error REGISTRY is not set))/$$target:0.2.0 --push . || exit 1; done
 
 audit: $(VENV)/.audit ## look up known vulnerabilities of the installed packages; "Error 3": no advisory service answered
 	$(BIN)/python -m deploy.requirements.audit

@@ -11,7 +11,7 @@ import pytest
 from tests.containers.engine import ROOT, base_image, image, inspected, run, until
 
 VERSION = version("taugate")
-BEYOND_THE_BASE = 450_000_000  # bytes
+BEYOND_THE_BASE = 330_000_000  # bytes
 
 
 class Container:

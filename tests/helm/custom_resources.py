@@ -1,4 +1,4 @@
-"""Parts of the definitions of the Prometheus operator and the Gateway API: those that the chart uses.
+"""Those parts of the definitions of the Prometheus operator and the Gateway API that the chart uses.
 
 The definitions themselves are 1 MB of YAML; a field that is not here is one that nobody has looked up.
 """

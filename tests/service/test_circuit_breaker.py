@@ -1,11 +1,12 @@
 """The circuit breaker of Redis, on a clock that the test moves."""
 
+import asyncio
 import time
 from contextlib import ExitStack
 
 import pytest
 
-from taugate.service.redis_client import CircuitBreaker, RedisUnavailable
+from taugate.service.redis_client import CircuitBreaker, Deadline, RedisUnavailable
 
 DOWN = ConnectionError("gone")
 
@@ -89,3 +90,46 @@ def test_only_changes_are_reported(up: bool | None, told: list[Exception | None]
     for _ in range(2):
         succeed(breaker)
     assert changes == told
+
+
+class Reply:
+    """Replies of a Redis, each after some seconds on a clock that only they move."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        monkeypatch.setattr(time, "perf_counter", lambda: self.now)
+
+    def after(self, deadline: Deadline, *seconds: float) -> float:
+        """Return the deadline after these replies, of which those that are too slow are timeouts."""
+
+        async def reply() -> None:
+            for each in seconds:
+                try:
+                    async with deadline.limit():
+                        self.now += each
+                        if each >= deadline.seconds:
+                            raise TimeoutError
+                except TimeoutError:
+                    pass
+
+        asyncio.run(reply())
+        return round(deadline.seconds, 6)
+
+
+def test_deadline_is_three_times_median_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    redis = Reply(monkeypatch)
+    deadline = Deadline(0.01)
+    assert redis.after(deadline, *[0.001] * 9) == 0.01
+    assert redis.after(deadline, *[0.008] * 33) == 0.024
+    assert redis.after(deadline, *[0.023] * 33) == 0.05
+    assert redis.after(deadline, *[0.0002] * 33) == 0.01
+
+
+def test_deadline_grows_with_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Redis whose every reply takes 12 ms has never replied within 10."""
+    assert Reply(monkeypatch).after(Deadline(0.01), *[0.012] * 9) == 0.036
+
+
+def test_longer_setting_is_kept() -> None:
+    deadline = Deadline(0.2)
+    assert (deadline.seconds, deadline.longest) == (0.2, 0.2)

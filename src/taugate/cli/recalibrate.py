@@ -35,10 +35,7 @@ class TrialOptions(Options):
     """The options of the trial on live traffic."""
 
     url: tuple[str, ...] = option(
-        (),
-        "a service that reads DIR, such as http://127.0.0.1:8000; repeat the option for each replica, or give a name "
-        "that resolves to all of them",
-        "URL",
+        (), "a service that reads DIR, such as http://127.0.0.1:8000; one for each replica, or a name of all", "URL"
     )
     shadow: int = option(
         DEFAULT_QUERIES, "live queries that both releases answer before the new one is promoted", "QUERIES"

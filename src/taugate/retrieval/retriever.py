@@ -189,6 +189,7 @@ class Retriever:
         vectors: Float32,
         observe: Observe = unobserved,
         deadlines: Sequence[float | None] | None = None,
+        compared: QueryVectors | None = None,
     ) -> list[Answer]:
         """Answer queries from their vectors: search, rerank if there is a second stage, then cut.
 
@@ -198,13 +199,15 @@ class Retriever:
             observe: Receives the stages of an engine, then "search", which includes filters, "rerank" with a second
                 stage, and "filter", which is the cut.
             deadlines: Time of `time.monotonic` after which each query has the first stage's results; None waits.
+            compared: Result of `with_words`; None if it is not known yet.
 
         Raises:
             InputError: If a filter names a field that no document has.
             EngineUnavailable: If an engine does not answer.
         """
         limits = deadlines or [None] * len(queries)
-        compared = self.with_words([query.text for query in queries], vectors)
+        if compared is None:
+            compared = self.with_words([query.text for query in queries], vectors)
         answers: dict[int, Answer] = {}
         skipped: dict[int, Skipped] = {}
         for second in (None,) if self.second is None else (self.second, None):

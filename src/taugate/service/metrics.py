@@ -175,9 +175,7 @@ class Metrics(MetricGroup):
         "Documents of the release in service, divided by those of the release that chose its thresholds; absent for a "
         "run, whose store cannot be counted.",
     )
-    release_created = gauge(
-        "taugate_release_created_timestamp_seconds", "Time at which the release in service was calibrated."
-    )
+    release_created = gauge("taugate_release_created_timestamp_seconds", "Time at which the release was made.")
     release_loaded = gauge("taugate_release_loaded_timestamp_seconds", "Time at which the release was loaded.")
     reloads = counter(
         "taugate_reloads", "Release reload checks, by outcome.", "outcome", values=get_args(ReloadOutcome)

@@ -7,8 +7,10 @@ of its connections and parsers (docs/dependencies.md).
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from statistics import median
 from typing import Any
 
 import redis
@@ -28,6 +30,8 @@ _CONNECTIONS = 16
 # Seconds after a failure: long enough that only one query in hundreds waits for a Redis that is down, short enough that
 # a Redis that has recovered is used again within seconds.
 _FIRST_PAUSE, _MAX_PAUSE = 0.5, 8.0
+# Longest deadline in seconds that slow replies lead to, and the number of replies that decide.
+_MAX_DEADLINE, _REPLIES = 0.05, 33
 
 
 class _ReadBudget:
@@ -110,12 +114,49 @@ def _limit_replies(pool: ConnectionPool, limit: int) -> None:
 
             super().set_parser(LimitedParser)
 
+        async def connect(self) -> None:
+            """Connect, unless connected; a lookup of the host that fails after the deadline leaves no error behind."""
+            if not self.is_connected and (host := getattr(self, "host", None)) is not None:
+                lookup = asyncio.ensure_future(asyncio.get_running_loop().getaddrinfo(host, self.port))
+                lookup.add_done_callback(lambda done: done.cancelled() or done.exception())
+                await asyncio.shield(lookup)
+            await super().connect()
+
         async def send_packed_command(self, *arguments: Any, **options: Any) -> None:  # noqa: ANN401
             """Send a command, whose reply has a new budget."""
             self.reply_budget.renew()
             await super().send_packed_command(*arguments, **options)
 
     pool.connection_class = LimitedConnection
+
+
+class Deadline:
+    """How long to wait for Redis: three times the median of its latest replies, within bounds.
+
+    So a Redis, or a process, under load is not taken for a failing one.
+    """
+
+    def __init__(self, shortest: float) -> None:
+        """Begin with the shortest deadline, in seconds."""
+        self._shortest, self.longest = shortest, max(shortest, _MAX_DEADLINE)
+        self._replies: deque[float] = deque(maxlen=_REPLIES)
+        self.seconds = shortest
+
+    @asynccontextmanager
+    async def limit(self) -> AsyncIterator[None]:
+        """Limit the time of the body, which is measured; raises TimeoutError after the deadline."""
+        began = time.perf_counter()
+        try:
+            async with asyncio.timeout(self.seconds):
+                yield
+            self._observe(time.perf_counter() - began)
+        except TimeoutError:  # Redis takes longer than that, or is down: then the circuit breaker keeps callers away
+            self._observe(self.seconds)
+            raise
+
+    def _observe(self, seconds: float) -> None:
+        self._replies.append(seconds)
+        self.seconds = min(max(3 * median(self._replies), self._shortest), self.longest)
 
 
 def connect_redis(url: str, timeout: float, max_reply_bytes: int) -> Redis:
@@ -219,10 +260,12 @@ class CircuitBreaker:
         return min(self._longest_pause, self._first_pause * float(2 ** min(self.failures - 1, 10)))
 
 
-def log_changes(purpose: str, timeout: float, on_change: Callable[[bool], None] = lambda up: None) -> OnChange:
-    """Return a function for CircuitBreaker that logs each change, and calls `on_change` with whether Redis responds.
+def logging_breaker(
+    purpose: str, deadline: Deadline, on_change: Callable[[bool], None] = lambda up: None
+) -> CircuitBreaker:
+    """Make a circuit breaker that logs each change, and calls `on_change` with whether Redis responds.
 
-    The log names the purpose of Redis, and the timeout, in seconds.
+    The log names the purpose of Redis, and the deadline.
     """
 
     def changed(error: Exception | None) -> None:
@@ -230,7 +273,7 @@ def log_changes(purpose: str, timeout: float, on_change: Callable[[bool], None] 
         if error is None:
             _log.info("Redis is responding", extra={"fields": {"for": purpose}})
         else:
-            fields = {"for": purpose, "reason": str(error) or f"no reply within {timeout * 1000:.0f} ms"}
+            fields = {"for": purpose, "reason": str(error) or f"no reply within {deadline.seconds * 1000:.0f} ms"}
             _log.warning(f"Redis is not responding; retrying within {_MAX_PAUSE:g} s", extra={"fields": fields})
 
-    return changed
+    return CircuitBreaker(changed)

@@ -16,7 +16,7 @@ from taugate.calibration.risk.words import shortage
 from taugate.calibration.settings.rules import ThresholdRule
 from taugate.calibration.threshold.calibration_queries import CalibrationQueries
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.policy.policy import ThresholdKind
+from taugate.retrieval.policy.names import ThresholdKind
 from taugate.retrieval.release.evidence import Certificate
 from tests.calibration.commands import Capture, small
 

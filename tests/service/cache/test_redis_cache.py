@@ -1,12 +1,16 @@
 """A Redis that is slow, down, refusing or back again delays one query by milliseconds, and nothing else."""
 
 import asyncio
+import gc
 import logging
+import socket
+import threading
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from taugate.service.cache.redis_cache import RedisCache
 from tests.pace import at_most
@@ -117,3 +121,31 @@ def test_malformed_redis_url_is_refused() -> None:
             RedisCache("127.0.0.1:6379", TIMEOUT, 60, lambda up: None)
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_unknown_host_leaves_no_unretrieved_error(
+    new_loop: Callable[[], asyncio.AbstractEventLoop], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_up = threading.Event()
+
+    def lookup(*_: object, **__: object) -> None:
+        time.sleep(0.05)  # longer than the deadline
+        looked_up.set()
+        raise socket.gaierror(-2, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", lookup)
+    said: list[str] = []
+
+    async def body() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: said.append(str(context["message"])))
+        store = RedisCache("redis://unknown.invalid:6379", 0.01, 60, lambda _: None)
+        assert await store.get(["a"]) == ("error", [None])
+        await asyncio.to_thread(looked_up.wait, 60)
+        await asyncio.sleep(0.05)
+        gc.collect()
+        await store.close()
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(body())
+    assert said == []

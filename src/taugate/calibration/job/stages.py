@@ -19,6 +19,7 @@ from taugate.calibration.progress import Job
 from taugate.calibration.query_set.warnings import truncation_warning
 from taugate.calibration.study.corpus import CorpusSearch
 from taugate.calibration.study.inherited import Inherited
+from taugate.calibration.study.reranked import RerankedSearch
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.retrieval.engines.engine import Engine
 from taugate.retrieval.release.adaptation import AdaptationRecord
@@ -135,7 +136,7 @@ class Accepted:
     second: AcceptedSecondStage | None = None
 
     @property
-    def searching(self) -> CorpusSearch:
+    def searching(self) -> CorpusSearch | RerankedSearch:
         """The search that is studied: of both stages, or of the only one."""
         return self.first if self.second is None else self.second.searching
 

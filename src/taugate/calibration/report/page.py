@@ -57,7 +57,7 @@ def render(calibrated: Calibrated, parent: ReleaseManifest | None, command: str 
     manifest, policy, shown = calibrated.manifest, calibrated.policy, shown_queries(calibrated)
     rules, bootstraps = rule_standings(calibrated, shown), calibrated.parts["calibration"].resamples.rows
     decision, relevance, texts = POLICIES[policy.kind], manifest.relevance, calibrated.texts
-    corpus = calibrated.corpus and texts and calibrated.corpus
+    corpus = None if texts is None else manifest.searchable
     adapted = manifest.adaptation
     measures = adapted and adapted.measures
     members = {name: len(calibrated.parts[name].members) for name in calibrated.parts}
@@ -168,15 +168,16 @@ def page_warnings(calibrated: Calibrated) -> list[PageWarning]:
         warnings.append(PageWarning("Updated", update_words(update)))
     if record is not None and (chance_warning := record.chance_warning(k)):
         warnings.append(PageWarning("No better than chance", _sentence(chance_warning)))
-    if calibrated.corpus is not None:
-        warnings += _text_warnings(calibrated.corpus)
+    corpus = manifest.searchable
+    if corpus is not None:
+        warnings += _text_warnings(corpus)
     if (refusal := manifest.refusal) is not None and refusal.limits is not None:
         if not refusal.certified:
             uncertified = "The requested limits could not be certified, so the release was not promoted."
             warnings.append(PageWarning("Limits not reached", uncertified))
         if refused := refusal_warning(refusal):
             warnings.append(PageWarning("Many refusals", _sentence(refused)))
-    about_queries = [] if calibrated.corpus is None else calibrated.corpus.query_set.warnings
+    about_queries = [] if corpus is None else corpus.query_set.warnings
     return warnings + [PageWarning("Query set", _sentence(warning)) for warning in about_queries]
 
 

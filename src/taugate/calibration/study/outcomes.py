@@ -12,7 +12,7 @@ from taugate.calibration.study.study import Study
 from taugate.ingestion.dataset.beir import LabelledQuery
 from taugate.retrieval.policy.component_signals import component_means
 from taugate.retrieval.policy.policy import POLICIES, Mask
-from taugate.retrieval.release.manifest import Manifest, ReleaseManifest
+from taugate.retrieval.release.manifest import ReleaseManifest
 from taugate.retrieval.release.outcome_records import PolicyRecord
 from taugate.retrieval.release.query_arrays import Outcomes, Reference
 from taugate.retrieval.release.records import CheckedAnswers
@@ -35,11 +35,6 @@ class Calibrated(Study):
     def policy(self) -> PolicyRecord:
         """The policy in force."""
         return self.manifest.policy
-
-    @property
-    def corpus(self) -> Manifest | None:
-        """The manifest if the documents are known; None for a run."""
-        return self.manifest if isinstance(self.manifest, Manifest) else None
 
     @property
     def threshold(self) -> np.float32 | None:

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from taugate.cli.release.action import action, release_argument
 from taugate.cli.terminal.output import aligned, print_result, printable, say
 from taugate.errors import ReleaseError
-from taugate.registry import history, signing
+from taugate.registry import history
 from taugate.registry.catalog import (
     current_id,
     find,
@@ -25,8 +25,7 @@ from taugate.registry.catalog import (
     unverified_manifest,
 )
 from taugate.registry.summary import ReleaseSummary, summarize
-from taugate.retrieval.policy.policy import POLICIES
-from taugate.retrieval.release.collection import verify_with_collection
+from taugate.retrieval.policy.names import PLAIN
 from taugate.retrieval.release.layout import CURRENT, HISTORY, MANIFEST, SHADOW
 from taugate.retrieval.release.records import CalibrationRecord
 from taugate.storage.json_values import Json
@@ -80,8 +79,8 @@ def _cells(release: ReleaseSummary, marks: Mapping[str | None, str], now: dateti
         data = f"{data}/{release.split}"
     tau = f"{release.tau:.3f}" if release.tau is not None else "–" if release.policy is None else "none"
     notes = []
-    if release.policy is not None and not ((score := POLICIES.get(release.policy)) and score.plain):
-        notes.append(release.policy)
+    if release.policy not in {None, PLAIN}:
+        notes.append(str(release.policy))
     if release.lexical is not None:
         notes.append(f"lexical {release.lexical:g}")
     if notes:
@@ -130,6 +129,9 @@ def _why(manifest: Mapping[str, Json]) -> str:
 )
 def verify_releases(releases: Path, id: str | None, trusted_keys: Path | None) -> int:
     """Check every digest, of all releases by default; any failure gives exit code 1."""
+    from taugate.registry import signing  # loads NumPy, which the other actions do without
+    from taugate.retrieval.release.collection import verify_with_collection
+
     names = release_ids(releases)
     if id:
         names = [match_id(names, id, str(releases))]
@@ -162,12 +164,8 @@ def show_history(releases: Path) -> int:
 
 def _event_line(event: history.Event, *, interrupted: bool) -> str:
     """Format an event of the history as one line."""
-    words = [
-        event.at,
-        f"{event.action:8}",
-        event.release or "none",
-        f"by {event.by if event.named is None else f'{event.named}, {event.by}'}",
-    ]
+    by = event.by if event.named is None else f"{event.named}, {event.by}"
+    words = [event.at, f"{event.action:8}", event.release or "none", f"by {by}"]
     if event.previous is not None:
         words.append(f"was {event.previous}")
     if event.forced:

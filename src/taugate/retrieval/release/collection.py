@@ -8,7 +8,7 @@ from pathlib import Path
 from taugate.errors import InputError, ReleaseError
 from taugate.retrieval.engines.connect import engine_from_environment
 from taugate.retrieval.engines.verify import open_verified
-from taugate.retrieval.release.manifest import Manifest, ReleaseManifest
+from taugate.retrieval.release.manifest import ReleaseManifest
 from taugate.retrieval.release.signature import TrustedKeys
 from taugate.retrieval.release.verify import verify
 
@@ -32,12 +32,13 @@ def verify_with_collection(
         ReleaseError: If anything differs; names the first difference.
         EngineUnavailable: If the engine does not respond.
     """
-    manifest = verify(release, trusted)
-    if isinstance(manifest, Manifest) and manifest.engine is not None:
+    verified = verify(release, trusted)
+    manifest = verified.searchable
+    if manifest is not None and manifest.engine is not None:
         dimension = manifest.encoder.dimension if manifest.projection is None else manifest.projection.dimension
         try:
             engine = engine_from_environment(manifest.engine.kind, environ)
         except InputError as error:
             raise ReleaseError(f"{release.name}: {error}") from error
         open_verified(engine, manifest.engine, dimension, time.monotonic() + _SECONDS)
-    return manifest
+    return verified

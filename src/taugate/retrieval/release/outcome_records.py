@@ -10,7 +10,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from taugate.retrieval.policy.policy import Metric, PolicyKind
+from taugate.retrieval.policy.names import Metric, PolicyKind
 from taugate.retrieval.release.evidence import (
     Certificate,
     Choice,

@@ -1,8 +1,6 @@
 """Rate limits that all replicas share in Redis; `rate_limit` explains the algorithm."""
 
-import asyncio
-
-from taugate.service.redis_client import MAX_CACHED_BYTES, CircuitBreaker, RedisUnavailable, connect_redis, log_changes
+from taugate.service.redis_client import MAX_CACHED_BYTES, Deadline, RedisUnavailable, connect_redis, logging_breaker
 from taugate.service.settings import MAX_QUERIES
 
 _PREFIX = "taugate:rate:1:"
@@ -25,11 +23,11 @@ class SharedRates:
     """Rate limits over all replicas, in Redis; belongs to one event loop."""
 
     def __init__(self, url: str, timeout: float) -> None:
-        """Make a client that waits at most `timeout` seconds for a reply, without connecting yet."""
-        self._redis = connect_redis(url, timeout, MAX_CACHED_BYTES)
+        """Make a client without connecting yet; `timeout` is the shortest wait for a reply, in seconds."""
+        self._deadline = Deadline(timeout)
+        self._redis = connect_redis(url, self._deadline.longest, MAX_CACHED_BYTES)
         self._spend = self._redis.register_script(_SPEND)
-        self._timeout = timeout
-        self._breaker = CircuitBreaker(log_changes("rate limits", timeout))
+        self._breaker = logging_breaker("rate limits", self._deadline)
 
     async def spend(self, name: str, rate: float, queries: int, tolerance: float) -> float | None:
         """Do the same as `LocalRates.spend`, on the clock of Redis; return None if Redis does not reply.
@@ -40,7 +38,7 @@ class SharedRates:
         arguments = [repr(seconds) for seconds in (queries / rate, tolerance, furthest)]
         try:
             with self._breaker.attempt():
-                async with asyncio.timeout(self._timeout):
+                async with self._deadline.limit():
                     reply = await self._spend(keys=[_PREFIX + name], args=arguments)
                 wait = float(reply)
                 if not (isinstance(reply, bytes) and 0 <= wait <= furthest):

@@ -6,7 +6,7 @@ from contextlib import suppress
 from types import NoneType
 from typing import Literal, cast
 
-from taugate.service.redis_client import MAX_CACHED_BYTES, CircuitBreaker, RedisUnavailable, connect_redis, log_changes
+from taugate.service.redis_client import MAX_CACHED_BYTES, Deadline, RedisUnavailable, connect_redis, logging_breaker
 
 CacheOutcome = Literal["hit", "miss", "error", "bypass"]
 
@@ -20,11 +20,11 @@ class RedisCache:
     def __init__(self, url: str, timeout: float, ttl: int, on_change: Callable[[bool], None]) -> None:
         """Make a client, which connects on first use; `on_change` is called when Redis stops or begins to respond.
 
-        The timeout of a read or a write and the lifetime `ttl` of a value are in seconds.
+        The shortest timeout of a read or a write and the lifetime `ttl` of a value are in seconds.
         """
-        self._redis = connect_redis(url, timeout, MAX_CACHED_BYTES)
-        self._timeout, self._ttl = timeout, ttl
-        self._breaker = CircuitBreaker(log_changes("cache", timeout, on_change))
+        self._deadline, self._ttl = Deadline(timeout), ttl
+        self._redis = connect_redis(url, self._deadline.longest, MAX_CACHED_BYTES)
+        self._breaker = logging_breaker("cache", self._deadline, on_change)
         self._writes: set[asyncio.Task[None]] = set()
 
     async def get(self, keys: Sequence[str]) -> tuple[CacheOutcome, list[bytes | None]]:
@@ -32,7 +32,7 @@ class RedisCache:
         nothing: list[bytes | None] = [None] * len(keys)
         try:
             with self._breaker.attempt():
-                async with asyncio.timeout(self._timeout):
+                async with self._deadline.limit():
                     values = cast("list[bytes | None]", await self._redis.mget(keys))
                     _check(values, len(keys))
         except RedisUnavailable as error:
@@ -57,7 +57,7 @@ class RedisCache:
 
     async def _write(self, values: Mapping[str, bytes]) -> None:
         with suppress(RedisUnavailable), self._breaker.attempt(confirms=False):
-            async with asyncio.timeout(self._timeout), self._redis.pipeline(transaction=False) as pipeline:
+            async with asyncio.timeout(self._deadline.seconds), self._redis.pipeline(transaction=False) as pipeline:
                 for key, value in values.items():
                     pipeline.set(key, value, ex=self._ttl)
                 await pipeline.execute()

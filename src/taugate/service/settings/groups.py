@@ -271,7 +271,8 @@ class CacheSettings(SettingGroup, title="Cache and Redis"):
     """URL of the Redis that replicas share for cache, rate limits and drift alarms, such as redis://127.0.0.1:6379/0 or
     unix:///run/redis.sock"""
     redis_timeout_ms: Count = 10
-    """longest wait for Redis in milliseconds; encoding a query takes about as long"""
+    """shortest deadline of Redis in milliseconds, about what encoding a query takes; three times the median of
+    its replies if that is longer, and at most 50"""
     redis_ttl_seconds: Count = 86400
     """lifetime of a cached entry in Redis, in seconds"""
 
