@@ -358,7 +358,7 @@ def test_component_scores_refuse_questions_that_ranks_cannot_tell_apart(
     message = failure(calibrate_run(run, few, tmp_path / "c", *options), capfd)
     assert "too few queries are judged to fit a model of the component scores" in message
     found = manifest(calibrate_run(run, data, tmp_path / "b", *options), capfd)["refusal"]
-    auroc = {candidate["name"]: candidate["auroc"] for candidate in found["candidates"]}
+    auroc = {candidate["name"]: candidate["auroc"] for candidate in found["limits"]["candidates"]}
     assert (found["score"], found["certified"], auroc["best_similarity"]) == ("components", True, 0.5)
     assert auroc["components"] > 0.8
     gate = Gate.load(find(tmp_path / "b"))

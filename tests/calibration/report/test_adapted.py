@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from taugate.calibration.report.adapted import AdaptedSection, of_law, separation_figure
+from taugate.calibration.report.adapted import of_law, separation_figure
 from taugate.retrieval.release.adaptation import TrainingRecord
 from taugate.retrieval.release.measures import MeasuresRecord
 from tests.adaptation.records import adaptation, measures
@@ -22,7 +22,6 @@ def test_adapted_section_requires_measures(papers: Studied, adapted: Studied) ->
     assert "adapted" not in check(papers.page()).text
     without = papers.with_records(adaptation=adaptation(None))
     assert "adapted" not in check(without.page()).text
-    assert AdaptedSection.of(None) is None
     assert "base<b>model" in check(adapted.page()).text["adapted"]  # shown, not run
 
 

@@ -1,12 +1,9 @@
 """The report of an adapted encoder: its gain, what it forgot, and the measures of the papers before and after."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 from taugate.calibration.charts.chart import Axis, Chart, Figure, LegendEntry
 from taugate.calibration.charts.numbers import NOTHING, count, fixed, limits
-from taugate.retrieval.release.adaptation import AdaptationRecord
 from taugate.retrieval.release.measures import Distances, EncoderRow, MeasuresRecord, PowerLawRecord, SeparationRecord
 
 _FARTHEST = 2.0  # distance of opposite unit vectors
@@ -14,47 +11,10 @@ _MAX_BARS = 40
 _SETS = {"before": "base encoder", "after": "adapted encoder"}
 
 
-@dataclass(frozen=True)
-class AdaptedSection:
-    """Content of the section.
-
-    Attributes:
-        record: Record of the adaptation.
-        measures: Its measures.
-        rows: The base encoder and the adapted one, as in the papers' tables; None if one of them is missing.
-        recipes: Rows of all encoders that were tried, as in the papers' tables.
-        chosen: Name of the row in use.
-        separation: The histograms of Δ_M.
-    """
-
-    record: AdaptationRecord
-    measures: MeasuresRecord
-    rows: tuple[EncoderRow, EncoderRow] | None
-    recipes: Sequence[EncoderRow]
-    chosen: str
-    separation: Figure
-
-    @classmethod
-    def of(cls, record: AdaptationRecord | None) -> "AdaptedSection | None":
-        """Prepare the section; None if the encoder was not adapted or nothing was measured."""
-        if record is None or record.measures is None:
-            return None
-        measures = record.measures
-        base, adapted = measures.row("base"), measures.row(record.recipe)
-        return cls(
-            record,
-            measures,
-            None if base is None or adapted is None else (base, adapted),
-            measures.rows,
-            record.recipe,
-            separation_figure(measures.separation),
-        )
-
-    @property
-    def wider(self) -> bool:
-        """Whether general texts moved apart, too."""
-        separation = self.measures.separation
-        return separation.after.general > separation.before.general
+def first_and_last(measures: MeasuresRecord, recipe: str) -> tuple[EncoderRow, EncoderRow] | None:
+    """Return the base encoder and the adapted one, as in the papers' tables; None if one of them is missing."""
+    base, adapted = measures.row("base"), measures.row(recipe)
+    return None if base is None or adapted is None else (base, adapted)
 
 
 def of_law(law: PowerLawRecord | None, part: str) -> tuple[str, str]:

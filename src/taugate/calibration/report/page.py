@@ -12,7 +12,7 @@ from taugate.calibration.query_set.warnings import truncation_warning
 from taugate.calibration.query_set.wording import COPIED
 from taugate.calibration.report import few_labels
 from taugate.calibration.report.abstaining import abstention_figures, shown_queries
-from taugate.calibration.report.adapted import AdaptedSection, of_law
+from taugate.calibration.report.adapted import first_and_last, of_law, separation_figure
 from taugate.calibration.report.compare import compare_releases, same_queries
 from taugate.calibration.report.figures import (
     drawn,
@@ -20,7 +20,7 @@ from taugate.calibration.report.figures import (
     reliability_figures,
     similarity_densities,
 )
-from taugate.calibration.report.gate import gate_rows, retentions
+from taugate.calibration.report.gate import gains, in_use, loss_interval, retentions
 from taugate.calibration.report.label_errors import label_errors
 from taugate.calibration.report.questions import OUTCOMES, question_table, sorting_script
 from taugate.calibration.report.terminal import (
@@ -58,9 +58,11 @@ def render(calibrated: Calibrated, parent: ReleaseManifest | None, command: str 
     rules, bootstraps = rule_standings(calibrated, shown), calibrated.parts["calibration"].resamples.rows
     decision, relevance, texts = POLICIES[policy.kind], manifest.relevance, calibrated.texts
     corpus = None if texts is None else manifest.searchable
+    adapted = manifest.adaptation
+    measures = adapted and adapted.measures
     members = {name: len(calibrated.parts[name].members) for name in calibrated.parts}
     judged = [calibrated.scored.judged.take(calibrated.parts[name].members) for name in manifest.metrics]
-    html: str = template("taugate.calibration.report", _TEMPLATE, of_law).render(
+    html: str = template("taugate.calibration.report", _TEMPLATE, of_law, gains).render(
         facts=manifest,
         corpus=corpus,
         release_id=RELEASE_ID,
@@ -109,8 +111,12 @@ def render(calibrated: Calibrated, parent: ReleaseManifest | None, command: str 
         copied=COPIED,
         prompts=corpus and _prompts(corpus),
         deep=corpus and calibrated.search.deep(calibrated.measured.members),
-        adapted=AdaptedSection.of(manifest.adaptation),
-        gate=gate_rows(corpus) if corpus and corpus.gate else [],
+        adapted=measures and adapted,
+        encoders=adapted and measures and first_and_last(measures, adapted.recipe),
+        separation_drawn=measures and separation_figure(measures.separation),
+        gate=corpus and corpus.gate,
+        gate_used=corpus and in_use(corpus),
+        interval=loss_interval(corpus.gate) if corpus and corpus.gate else None,
         retentions=corpus and retentions(corpus),
         parent=parent,
         compared=[] if parent is None else compare_releases(parent, manifest),
