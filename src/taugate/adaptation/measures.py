@@ -6,12 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from taugate.calibration.comparison.general_set import general_set
-from taugate.calibration.comparison.measures import (
-    OtherTexts,
-    ParaphrasedQueries,
-    distances_record,
-    power_law_record,
-)
+from taugate.calibration.comparison.measures import OtherTexts, ParaphrasedQueries, distances_record, power_law_record
 from taugate.calibration.gate.baseline import SearchTrial
 from taugate.calibration.metrics.clusters import SamplingUnits, clusters
 from taugate.calibration.metrics.isotropy import isotropy

@@ -150,10 +150,5 @@ def _points(share: float) -> str:
 
 
 command = command_of(
-    "adapt",
-    run,
-    AdaptOptions,
-    budget=Appearance("TIME_OR_STEPS"),
-    relevant_from=Appearance("GRADE"),
-    lexical=LEXICAL,
+    "adapt", run, AdaptOptions, budget=Appearance("TIME_OR_STEPS"), relevant_from=Appearance("GRADE"), lexical=LEXICAL
 )

@@ -23,12 +23,7 @@ from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.metrics.inputs import CalibrationInputs
 from taugate.calibration.progress import Job
 from taugate.calibration.risk.paired import min_detectable_loss
-from taugate.calibration.settings.settings import (
-    MARGIN,
-    CandidateSettings,
-    GateSettings,
-    default_margin,
-)
+from taugate.calibration.settings.settings import MARGIN, CandidateSettings, GateSettings, default_margin
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.release.search_records import GateRecord
 from taugate.retrieval.vectors.similarity import require_in_memory

@@ -20,11 +20,7 @@ from taugate.calibration.metrics.inputs import CalibrationInputs
 from taugate.calibration.metrics.splits import MIN_CALIBRATING
 from taugate.calibration.provisional.state import AvailableEvidence
 from taugate.calibration.risk.paired import min_detectable_loss
-from taugate.calibration.settings.settings import (
-    MARGIN,
-    GateSettings,
-    default_margin,
-)
+from taugate.calibration.settings.settings import MARGIN, GateSettings, default_margin
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.release.search_records import GateRecord
 
@@ -90,10 +86,7 @@ def choose_lexical(inputs: CalibrationInputs, outcomes: Outcomes) -> tuple[list[
 
 
 def _judged(
-    parts: Sequence[LexicalPart],
-    given: float | None,
-    inputs: CalibrationInputs,
-    outcomes: Outcomes,
+    parts: Sequence[LexicalPart], given: float | None, inputs: CalibrationInputs, outcomes: Outcomes
 ) -> tuple[list[GateRecord], LexicalPart | None]:
     """Judge weights by all labelled queries, and use the given one, or the largest accepted one if there is any.
 

@@ -34,12 +34,7 @@ from taugate.retrieval.release.layout import (
 
 
 def write_files(
-    accepted: AcceptedSearch,
-    calibrated: Calibrated,
-    search: LabelledSearch,
-    spool: Path,
-    report: str,
-    release: Path,
+    accepted: AcceptedSearch, calibrated: Calibrated, search: LabelledSearch, spool: Path, report: str, release: Path
 ) -> None:
     """Write every file of a release except its manifest.
 
