@@ -12,8 +12,8 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from taugate.calibration.acceptance.accepted import AcceptedSearch, LexicalPart, RecordedProjection, index_record
 from taugate.calibration.encoding.corpus import EncodedTexts
-from taugate.calibration.gate.accepted import AcceptedSearch, LexicalPart, RecordedProjection, index_record
 from taugate.calibration.metrics.clusters import PerQuery
 from taugate.calibration.metrics.documents import Parents, first_of_document, grades_of
 from taugate.calibration.metrics.own_documents import max_own_passages, own_passages_of, positions_excluding_own

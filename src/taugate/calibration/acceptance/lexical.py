@@ -12,10 +12,10 @@ lexical share takes nothing from the error of the cheaper candidates, which are 
 
 from collections.abc import Callable, Sequence
 
+from taugate.calibration.acceptance.accepted import LexicalPart
+from taugate.calibration.acceptance.baseline import GateState, RankingOutcomes
+from taugate.calibration.acceptance.gate import GateCandidate, gate_line, judge
 from taugate.calibration.encoding.corpus import with_words
-from taugate.calibration.gate.accepted import LexicalPart
-from taugate.calibration.gate.baseline import GateState, RankingOutcomes
-from taugate.calibration.gate.gate import GateCandidate, gate_line, judge
 from taugate.calibration.metrics.inputs import CalibrationInputs
 from taugate.calibration.metrics.splits import MIN_CALIBRATING
 from taugate.calibration.provisional.state import AvailableEvidence
