@@ -6,10 +6,10 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from taugate.calibration.acceptance.baseline import RankingOutcomes, SearchTrial
 from taugate.calibration.comparison.encoders import EncoderComparison, EncoderCost, MeasuredEncoder
 from taugate.calibration.comparison.measures import EncoderMeasures, ParaphrasedQueries, encode_with, measure_encoder
 from taugate.calibration.encoding.source import RequestedEncoder
-from taugate.calibration.gate.baseline import RankingOutcomes, SearchTrial
 from taugate.calibration.job.calibration import CalibrationRequest, run_stages
 from taugate.calibration.job.release_stages import Calibration
 from taugate.calibration.progress import Job

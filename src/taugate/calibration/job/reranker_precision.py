@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from taugate.calibration.acceptance.gate import gate_line
+from taugate.calibration.acceptance.precision import FASTER
+from taugate.calibration.acceptance.reranking import CheaperStage, JudgedStage
+from taugate.calibration.acceptance.speeds import speeds
 from taugate.calibration.encoding.precisions import CheaperPrecision
 from taugate.calibration.encoding.rerankers import RequestedReranker, cheaper_reranker
-from taugate.calibration.gate.gate import gate_line
-from taugate.calibration.gate.precision import FASTER
-from taugate.calibration.gate.reranking import CheaperStage, JudgedStage
-from taugate.calibration.gate.speeds import speeds
 from taugate.calibration.study.corpus import CorpusSearch
 from taugate.calibration.study.reranked import RerankedSearch
 from taugate.errors import EncoderError

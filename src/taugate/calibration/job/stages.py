@@ -4,6 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from taugate.calibration.acceptance.accepted import AcceptedSearch
+from taugate.calibration.acceptance.engines import accept_engine
 from taugate.calibration.encoding.changes import ReusableVectors
 from taugate.calibration.encoding.corpus import EncodedTexts
 from taugate.calibration.encoding.encoder_fit import encoder_fit, encoder_fit_warnings
@@ -11,8 +13,6 @@ from taugate.calibration.encoding.in_shards import encode_in_shards
 from taugate.calibration.encoding.sharded_vectors import ShardedVectors
 from taugate.calibration.encoding.source import Encoders
 from taugate.calibration.engines.upload import UploadedCorpus
-from taugate.calibration.gate.accepted import AcceptedSearch
-from taugate.calibration.gate.engines import accept_engine
 from taugate.calibration.job.reranking import AcceptedSecondStage
 from taugate.calibration.metrics.inputs import CalibrationInputs
 from taugate.calibration.progress import Job

@@ -85,12 +85,7 @@ class JudgedQueries:
 
     @classmethod
     def judge(
-        cls,
-        queries: Sequence[LabelledQuery],
-        vectors: QueryVectors,
-        index: Searchable,
-        k: int,
-        parents: Parents = None,
+        cls, queries: Sequence[LabelledQuery], vectors: QueryVectors, index: Searchable, k: int, parents: Parents = None
     ) -> Self:
         """Search every query once; a query that is a document itself is left out of its own results.
 

@@ -109,11 +109,7 @@ class TrialResult:
 
 
 def try_release(
-    releases: Path,
-    name: str,
-    settings: TrialSettings,
-    trusted: TrustedKeys | None,
-    job: Job,
+    releases: Path, name: str, settings: TrialSettings, trusted: TrustedKeys | None, job: Job
 ) -> TrialResult:
     """Have running services try a release beside the current one until enough queries are compared.
 

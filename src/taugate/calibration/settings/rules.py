@@ -30,9 +30,7 @@ _MAX_FLOAT32 = float(np.finfo(np.float32).max)
 _ADVICE = f"give a share of the queries above 0 and below 1, not less than {_MIN_SHARE:g}"
 Share = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
 Confidence = Annotated[
-    float,
-    Field(ge=0.5, lt=1, allow_inf_nan=False),
-    Advice("give a probability of 0.5 or more and below 1"),
+    float, Field(ge=0.5, lt=1, allow_inf_nan=False), Advice("give a probability of 0.5 or more and below 1")
 ]
 
 
@@ -65,16 +63,14 @@ class ThresholdRule(Options):
     )
     strata: str | None = Field(default=None, description="certify a threshold for each value of a metadata field")
     count_at_most: Annotated[
-        Annotated[int, Field(ge=1)] | Literal["auto"] | None,
-        Advice("give a whole number of 1 or more, or auto"),
+        Annotated[int, Field(ge=1)] | Literal["auto"] | None, Advice("give a whole number of 1 or more, or auto")
     ] = Field(
         default=None,
         description="certify the loss with each document counted for at most this many queries; auto: as many as nine "
         "in ten documents have; by default as many as let 98 % of the queries count",
     )
     tau: Annotated[
-        Annotated[float, Field(allow_inf_nan=False)] | None,
-        Advice("give the threshold as a number, such as 0.42"),
+        Annotated[float, Field(allow_inf_nan=False)] | None, Advice("give the threshold as a number, such as 0.42")
     ] = Field(
         default=None,
         description="use this threshold instead of choosing one; needs --policy, and takes the relevance model from "

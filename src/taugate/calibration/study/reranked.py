@@ -13,8 +13,8 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from taugate.calibration.acceptance.reranking import JudgingQueries, StageResults
 from taugate.calibration.encoding.rerankers import RequestedReranker
-from taugate.calibration.gate.reranking import JudgingQueries, StageResults
 from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.metrics.documents import ResultDocuments, grades_of, relevant_passages
 from taugate.calibration.metrics.inputs import CalibrationInputs

@@ -3,11 +3,11 @@
 from dataclasses import replace
 from pathlib import Path
 
+from taugate.calibration.acceptance.accept import accept_updated_index
+from taugate.calibration.acceptance.accepted import AcceptedSearch, LexicalPart, RecordedProjection
+from taugate.calibration.acceptance.baseline import GateState, SearchTrial
 from taugate.calibration.encoding.corpus import EncodedTexts, with_words
 from taugate.calibration.encoding.source import Encoders
-from taugate.calibration.gate.accept import accept_updated_index
-from taugate.calibration.gate.accepted import AcceptedSearch, LexicalPart, RecordedProjection
-from taugate.calibration.gate.baseline import GateState, SearchTrial
 from taugate.calibration.metrics.inputs import CalibrationInputs
 from taugate.errors import ReleaseError
 from taugate.retrieval.index.hybrid import words_of

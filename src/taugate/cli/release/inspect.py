@@ -16,14 +16,7 @@ from taugate.cli.release.action import action, release_argument
 from taugate.cli.terminal.output import aligned, print_result, printable, say
 from taugate.errors import ReleaseError
 from taugate.registry import history
-from taugate.registry.catalog import (
-    current_id,
-    find,
-    match_id,
-    pointed_id,
-    release_ids,
-    unverified_manifest,
-)
+from taugate.registry.catalog import current_id, find, match_id, pointed_id, release_ids, unverified_manifest
 from taugate.registry.summary import ReleaseSummary, summarize
 from taugate.retrieval.policy.names import PLAIN
 from taugate.retrieval.release.layout import CURRENT, HISTORY, MANIFEST, SHADOW

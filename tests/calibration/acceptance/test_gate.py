@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from taugate.calibration.gate.baseline import RankingOutcomes
-from taugate.calibration.gate.gate import GateCandidate, gate_line, holm, judge
+from taugate.calibration.acceptance.baseline import RankingOutcomes
+from taugate.calibration.acceptance.gate import GateCandidate, gate_line, holm, judge
 from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.risk.paired import QueryLosses
 from taugate.calibration.settings.settings import GateSettings
