@@ -209,9 +209,8 @@ def _without_erased(before: Retriever, kept: NDArray[np.int64], documents: Seque
     """Rebuild every part of the retriever that depends on documents, from the remaining ones."""
     dense = subset(_dense_index(before), kept)
     vectors = dense.vectors[np.arange(len(kept))]
-    lexical = _lexical_index(before)
+    lexical, hybrid = _lexical_index(before), words_of(before.index)
     words = None if lexical is None else lexical.subset(kept)
-    hybrid = words_of(before.index)
     searched = HybridIndex(dense, words, hybrid.weight) if hybrid and words else dense
     relevance, abstention = before.relevance, before.abstention
     if relevance is not None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
+from taugate.cli.terminal.acting import BY_HELP, act_as
 from taugate.cli.terminal.command import Group
-from taugate.cli.terminal.promotion import BY_HELP, act_as
 
 _MODULES = {
     "diff": "compare",

@@ -72,8 +72,8 @@ def _cells(release: ReleaseSummary, marks: Mapping[str | None, str], now: dateti
         data = f"{data}/{release.split}"
     tau = f"{release.tau:.3f}" if release.tau is not None else "–" if release.policy is None else "none"
     notes = []
-    if release.policy not in {None, PLAIN}:
-        notes.append(str(release.policy))
+    if release.policy is not None and release.policy not in PLAIN:
+        notes.append(release.policy)
     if release.lexical is not None:
         notes.append(f"lexical {release.lexical:g}")
     if notes:

@@ -69,7 +69,7 @@ class Condition(ABC):
         return (True, repr(self)) if self.on_field is None else (False, self.on_field.field)
 
     @abstractmethod
-    def evaluate(self, rules: "Rules[T]") -> T:
+    def evaluate(self, rules: "FilterRules[T]") -> T:
         """Return what the rules say of the condition."""
 
     @abstractmethod
@@ -134,7 +134,7 @@ class OneOf(FieldCondition):
         """See FieldCondition."""
         return {kind for kind, _ in self.keys}
 
-    def evaluate(self, rules: "Rules[T]") -> T:
+    def evaluate(self, rules: "FilterRules[T]") -> T:
         """See Condition."""
         return rules.one_of(self)
 
@@ -196,7 +196,7 @@ class Range(FieldCondition):
         """See FieldCondition."""
         return {self.kind}
 
-    def evaluate(self, rules: "Rules[T]") -> T:
+    def evaluate(self, rules: "FilterRules[T]") -> T:
         """See Condition."""
         return rules.within(self)
 
@@ -225,7 +225,7 @@ class Not(Condition):
         """See Condition."""
         return (self.negated,)
 
-    def evaluate(self, rules: "Rules[T]") -> T:
+    def evaluate(self, rules: "FilterRules[T]") -> T:
         """See Condition."""
         return rules.negate(rules.all_hold(self.negated))
 
@@ -257,7 +257,7 @@ class AnyOf(Condition):
         """See Condition."""
         return self.filters
 
-    def evaluate(self, rules: "Rules[T]") -> T:
+    def evaluate(self, rules: "FilterRules[T]") -> T:
         """See Condition."""
         return rules.any_of([rules.all_hold(part) for part in self.filters])
 
@@ -270,7 +270,7 @@ Filter = tuple[Condition, ...]  # all of them hold
 
 
 @dataclass(frozen=True)
-class Rules(Generic[T]):
+class FilterRules(Generic[T]):
     """How filters are evaluated: what the two kinds of conditions on fields are, and how they are combined."""
 
     one_of: Callable[[OneOf], T]

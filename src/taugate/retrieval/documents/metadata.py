@@ -17,7 +17,7 @@ from taugate.errors import ReleaseError
 from taugate.retrieval.documents.columns import Column, ColumnWriter, Mask, TagColumn, sort_keys
 from taugate.retrieval.documents.dates import instant
 from taugate.retrieval.documents.field_types import FieldType, FieldTypes, shown
-from taugate.retrieval.documents.filters import DATES, Filter, OneOf, Range, Rules, SortKey, composed
+from taugate.retrieval.documents.filters import DATES, Filter, FilterRules, OneOf, Range, SortKey, composed
 from taugate.retrieval.documents.sorted_values import SortedValues
 from taugate.retrieval.documents.store import Document, MetadataValue
 from taugate.storage.tensors import Arrays, read_tensors, write_tensors
@@ -77,7 +77,7 @@ class Metadata:
 
     def _all_hold(self, query_filter: Filter) -> Mask:
         columns = self.columns
-        rules = Rules[Mask](
+        rules = FilterRules[Mask](
             one_of=lambda condition: columns[condition.field].where_one_of(condition),
             within=lambda condition: columns[condition.field].where_within(condition),
             negate=np.logical_not,
@@ -135,7 +135,7 @@ def holds(query_filter: Filter, values: Mapping[str, MetadataValue]) -> bool:
     by_field: defaultdict[str, list[MetadataValue]] = defaultdict(list)
     for name, value in values.items():
         by_field[composed(name)].append(value)
-    rules = Rules[bool](
+    rules = FilterRules[bool](
         one_of=lambda condition: any(_is_one_of(condition, value) for value in by_field[condition.field]),
         within=lambda condition: any(_is_within(condition, value) for value in by_field[condition.field]),
         negate=operator.not_,

@@ -24,9 +24,9 @@ from taugate.retrieval.documents.filters import (
     DATES,
     NUMBERS,
     Filter,
+    FilterRules,
     OneOf,
     Range,
-    Rules,
     SortKey,
     Value,
 )
@@ -131,7 +131,7 @@ def check_comparable(query_filter: Filter) -> None:
     condition(query_filter, _UNWRITTEN)
 
 
-def _rules(dialect: FilterDialect) -> Rules[str]:
+def _rules(dialect: FilterDialect) -> FilterRules[str]:
     def one_of(part: OneOf) -> str:
         stored = [(kind, form) for kind, value in part.keys for form in _forms(value)]
         names = {part.field, normalize("NFD", part.field)}
@@ -146,7 +146,7 @@ def _rules(dialect: FilterDialect) -> Rules[str]:
     def both(statements: list[str]) -> str:
         return " and ".join(f"({statement})" for statement in statements)
 
-    return Rules(one_of, within, "not ({})".format, either, both)
+    return FilterRules(one_of, within, "not ({})".format, either, both)
 
 
 def _within(bounds: Range, name: str, dialect: FilterDialect) -> str:

@@ -5,4 +5,4 @@ from typing import Literal
 ThresholdKind = Literal["similarity", "relative", "gap", "probability"]  # those that have a τ
 PolicyKind = Literal[ThresholdKind, "none"]
 Metric = Literal["accuracy", "ndcg"]
-PLAIN: PolicyKind = "similarity"  # compares the score of the index itself, as the papers do
+PLAIN = frozenset[PolicyKind | None]({"similarity", "none"})  # with no score but that of the index, as in the papers

@@ -32,13 +32,12 @@ def verify_with_collection(
         ReleaseError: If anything differs; names the first difference.
         EngineUnavailable: If the engine does not respond.
     """
-    verified = verify(release, trusted)
-    manifest = verified.searchable
-    if manifest is not None and manifest.engine is not None:
-        dimension = manifest.encoder.dimension if manifest.projection is None else manifest.projection.dimension
+    manifest = verify(release, trusted)
+    searched = manifest.searchable
+    if searched is not None and searched.engine is not None:
         try:
-            engine = engine_from_environment(manifest.engine.kind, environ)
+            engine = engine_from_environment(searched.engine.kind, environ)
         except InputError as error:
             raise ReleaseError(f"{release.name}: {error}") from error
-        open_verified(engine, manifest.engine, dimension, time.monotonic() + _SECONDS)
-    return verified
+        open_verified(engine, searched.engine, searched.dimension, time.monotonic() + _SECONDS)
+    return manifest

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+MAX_FLOAT32 = (2 - 2**-23) * 2.0**127  # thresholds are compared in float32
+
 
 class Record(BaseModel):
     """Base of all records: read-only, without unknown fields, and without NaN or infinity, which JSON lacks.
