@@ -50,9 +50,18 @@ def test_readme_commands_work_in_sequence() -> None:
 
 
 def test_readme_values_are_valid() -> None:
-    for kind, text in BLOCKS:
-        if kind == "yaml":
-            assert render(KEYS, yaml.safe_load(text)).of("CronJob")
+    values = [part for kind, text in BLOCKS if kind == "yaml" for part in yaml.safe_load_all(text)]
+    for part in values:
+        if "apiVersion" not in part:
+            assert render(KEYS, part).of("CronJob")
+    objects = {part["kind"]: part["spec"] for part in values if "apiVersion" in part}
+    source = objects["Application"]["source"]
+    assert all((CHART / name).exists() for name in source["helm"]["valueFiles"])
+    chart = objects["HelmRelease"]["chart"]["spec"]["chart"]
+    assert source["path"] == chart == str(CHART.relative_to(CHART.parents[1]))
+    installed = [name["metadata"]["name"].replace("shop-", "") for name in render(KEYS).objects]
+    assert objects["VolumeSnapshot"]["source"]["persistentVolumeClaimName"] in installed
+    assert objects["ScaledObject"]["scaleTargetRef"]["name"] in installed
 
 
 @pytest.mark.parametrize("name", VARIANTS)
