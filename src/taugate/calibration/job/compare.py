@@ -85,7 +85,7 @@ def _measured(
     with inputs.job.task("timing the encoder"):
         cost = _cost(encoder, queries, texts, vectors) if reads_texts else EncoderCost(None, None, 0, vectors)
     manifest, policy = calibration.manifest(), decided.policy
-    thresholds = {each.method: each.tau for each in decided.alternatives} | {policy.method: policy.tau}
+    thresholds = {rule.method: rule.tau for rule in decided.alternatives} | {policy.method: policy.tau}
     return MeasuredEncoder(
         name=name,
         k=inputs.settings.k,

@@ -269,11 +269,11 @@ class CalibrationSettings(Options):
                 f"they would be fewer than the {self.k} results",
             ),
         )
-        one, here = "leave out one of the two", "leave it out, or use --engine faiss"
+        leave_out, use_faiss = "leave out one of the two", "leave it out, or use --engine faiss"
         for other, given, excluded, remedy in (
-            (f"--labels {labels}", bool(self.labels), of_labels, one),
-            (f"--engine {self.engine} yet", external(self.engine) is not None, of_engine, here),
-            (f"--rerank {candidates.rerank}", candidates.rerank != "off", of_second_stage, one),
+            (f"--labels {labels}", bool(self.labels), of_labels, leave_out),
+            (f"--engine {self.engine} yet", external(self.engine) is not None, of_engine, use_faiss),
+            (f"--rerank {candidates.rerank}", candidates.rerank != "off", of_second_stage, leave_out),
         ):
             yield from ((option, other, why, remedy) for option, also, why in excluded if given and also)
 
