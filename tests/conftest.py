@@ -81,9 +81,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Make garbage collection cheap for all tests."""
+    """Make garbage collection cheap for all tests.
+
+    By default, all objects made since then are searched after each 70,000 new ones, for a sixth of the tests' time.
+    """
     gc.collect()
     gc.freeze()
+    gc.set_threshold(2_000, 10, 40)
     gc.enable()
 
 

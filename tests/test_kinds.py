@@ -10,7 +10,8 @@ import pytest
 import taugate
 from taugate.retrieval.engines.engine import EngineChoice
 from taugate.retrieval.index.names import INDEX_KINDS, Kind
-from taugate.retrieval.policy.policy import POLICIES, ThresholdKind
+from taugate.retrieval.policy.names import ThresholdKind
+from taugate.retrieval.policy.policy import POLICIES
 from taugate.retrieval.policy.scales import SCALES, ScoreScale
 from taugate.retrieval.release.methods import METHODS, STATEMENTS, Method, Statement
 from taugate.retrieval.rerank.reranker import RerankerKind

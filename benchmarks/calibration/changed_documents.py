@@ -29,13 +29,12 @@ from benchmarks.markdown import table
 from benchmarks.page import data_folder
 from taugate.cli import main as cli
 from taugate.ingestion.dataset.off_topic import off_topic_table
-from taugate.retrieval.encoder.encoder import Tokens
+from taugate.retrieval.encoder.encoder import Encoder, Tokens
 from taugate.retrieval.release.promises.asking import promises, stated
 from taugate.retrieval.release.promises.losses import LimitedLoss, LimitedStratumLoss
 from taugate.retrieval.release.promises.promise import Promise
 from taugate.retrieval.release.promises.refusals import AnsweredQuestions, LimitedError, LimitedLostAnswers
 from taugate.retrieval.release.reader import Release, load
-from taugate.retrieval.retriever import Encoder
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.service.api.queries import to_query
 from taugate.service.api.schemas import SearchFields

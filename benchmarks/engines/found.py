@@ -12,10 +12,10 @@ from benchmarks.encoding import encoded_set
 from benchmarks.engines.plan import EnginePlan
 from benchmarks.engines.servers import NAMES, running
 from benchmarks.markdown import Target, share, table, targets
+from taugate.calibration.acceptance.accept import gate_settings
+from taugate.calibration.acceptance.baseline import RankingOutcomes
+from taugate.calibration.acceptance.gate import GateCandidate, judge
 from taugate.calibration.encoding.shards import SHARD_ROWS
-from taugate.calibration.gate.accept import gate_settings
-from taugate.calibration.gate.baseline import RankingOutcomes
-from taugate.calibration.gate.gate import GateCandidate, judge
 from taugate.calibration.metrics.clusters import SamplingUnits, clusters
 from taugate.calibration.metrics.documents import Parents
 from taugate.calibration.progress import Job

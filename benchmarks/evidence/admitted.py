@@ -5,8 +5,8 @@ import numpy as np
 from benchmarks.experiment import Experiment
 from benchmarks.markdown import share, table, verdict
 from benchmarks.searched import EncodedSplit
-from taugate.calibration.gate.baseline import DEPTH, RankingOutcomes
-from taugate.calibration.gate.gate import GateCandidate, judge
+from taugate.calibration.acceptance.baseline import DEPTH, RankingOutcomes
+from taugate.calibration.acceptance.gate import GateCandidate, judge
 from taugate.calibration.metrics.clusters import ClusterIds, SamplingUnits, clusters
 from taugate.calibration.settings.rules import CONFIDENCE
 from taugate.calibration.settings.settings import GateSettings

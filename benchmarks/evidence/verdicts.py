@@ -6,10 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.evidence.worlds import Counts, Drawn, Structure
+from taugate.calibration.acceptance.baseline import RankingOutcomes
+from taugate.calibration.acceptance.gate import GateCandidate, judge
 from taugate.calibration.comparison.rule import QuantitySample
 from taugate.calibration.comparison.verdicts import mean_difference
-from taugate.calibration.gate.baseline import RankingOutcomes
-from taugate.calibration.gate.gate import GateCandidate, judge
 from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.risk import bounds
 from taugate.calibration.risk.certify import LossLimit, certify

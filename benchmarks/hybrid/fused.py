@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.calibrated import IndexedSet
+from taugate.calibration.acceptance.baseline import DEPTH, RankingOutcomes
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
-from taugate.calibration.gate.baseline import DEPTH, RankingOutcomes
 from taugate.calibration.metrics.clusters import SamplingUnits, clusters
 from taugate.calibration.metrics.own_documents import max_own_passages, own_passages_of
 from taugate.ingestion.dataset.beir import LabelledQuery

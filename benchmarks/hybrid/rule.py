@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from benchmarks.experiment import Experiment
 from benchmarks.hybrid.fused import SETS, Ranked, ranked_set
 from benchmarks.markdown import share, table
-from taugate.calibration.gate.baseline import RankingOutcomes
-from taugate.calibration.gate.gate import holm
+from taugate.calibration.acceptance.baseline import RankingOutcomes
+from taugate.calibration.acceptance.gate import holm
 from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.metrics.splits import HoldoutSplit, QueryRoles, cluster_folds
 from taugate.calibration.risk.paired import min_detectable_loss, paired_losses

@@ -27,12 +27,12 @@ DEFINITIONS: dict[str, tuple[tuple[str, str, str, str], ...]] = {
         ("forgetting on general questions", "§4.1, Table 4", "adapt, compare --measures", "calibration/comparison/general_set.py"),
     ),
     _PCA: (
-        ("query compression, x ↦ (x − μ)W", "Algorithm 1", "calibrate --projection query-pca", "calibration/gate/projection.py"),
-        ("q ↦ qW; query + document compression", "§4", "calibrate --projection auto", "calibration/gate/projection.py"),
-        ("retention `r`", "eq. 4", "calibrate --retention", "calibration/gate/projection.py"),
+        ("query compression, x ↦ (x − μ)W", "Algorithm 1", "calibrate --projection query-pca", "calibration/acceptance/projection.py"),
+        ("q ↦ qW; query + document compression", "§4", "calibrate --projection auto", "calibration/acceptance/projection.py"),
+        ("retention `r`", "eq. 4", "calibrate --retention", "calibration/acceptance/projection.py"),
         ("familiarity `TF`, `DF`", "eq. 5 and 6", "adapt, compare --measures", "calibration/metrics/familiarity.py"),
         ("power law of the spectrum", "Appendix A", "adapt, compare --measures", "calibration/metrics/spectrum.py"),
-        ("folds of unseen queries", "Appendix B", "calibrate --projection", "calibration/gate/projection.py"),
+        ("folds of unseen queries", "Appendix B", "calibrate --projection", "calibration/acceptance/projection.py"),
     ),
     _GENERATION: (
         ("independent cropping, word deletion", "§3, Table 1", "queries --method crop", "ingestion/queries/crop.py"),

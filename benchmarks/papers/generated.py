@@ -18,8 +18,8 @@ from benchmarks.markdown import table
 from benchmarks.papers.plan import K, Plan, spread
 from benchmarks.papers.thresholds import NOT_RUN
 from benchmarks.searched import EncodedSplit
+from taugate.calibration.acceptance.baseline import SearchTrial
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
-from taugate.calibration.gate.baseline import SearchTrial
 from taugate.calibration.metrics.documents import grades_of
 from taugate.ingestion.queries.prompt import BUILT_IN
 

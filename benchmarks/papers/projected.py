@@ -7,8 +7,8 @@ import numpy as np
 from benchmarks.markdown import table
 from benchmarks.papers.plan import K, Plan, spread
 from benchmarks.papers.thresholds import MEASURED, NOT_PUBLISHED, NOT_RUN
-from taugate.calibration.gate.baseline import SearchTrial
-from taugate.calibration.gate.projection import (
+from taugate.calibration.acceptance.baseline import SearchTrial
+from taugate.calibration.acceptance.projection import (
     ProjectionCandidate,
     Variant,
     cross_validated,

@@ -9,7 +9,7 @@ from benchmarks.experiment import Experiment
 from benchmarks.markdown import table as markdown
 from benchmarks.serving.plan import ServingPlan
 from benchmarks.workers import Workers
-from taugate.calibration.gate.indexes import set_breadth
+from taugate.calibration.acceptance.indexes import set_breadth
 from taugate.retrieval.documents.filters import Filter, OneOf, Range, all_of
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import Document

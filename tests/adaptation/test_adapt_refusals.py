@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,46 +19,52 @@ from tests.adaptation.conftest import adapt
 from tests.calibration.commands import refusal
 
 pytestmark = pytest.mark.model
+Refused = Callable[..., str]
 
 
-def test_existing_target_is_untouched(
-    sample: Path, spoilt: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+@pytest.fixture
+def refused(sample: Path, spoilt: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Refused:
+    """The message of an adaptation that fails before it has made the folder `encoder`."""
+
+    def run(*options: str, data: Path = sample, target: Path = tmp_path / "encoder") -> str:
+        return refusal(adapt(data, spoilt, target, *options), tmp_path / "encoder", capfd)
+
+    return run
+
+
+def copied(sample: Path, data: Path) -> list[str]:
+    """Copy documents and queries of the sample; returns the lines of its qrels."""
+    (data / "qrels").mkdir(parents=True)
+    for name in ("corpus.jsonl", "queries.jsonl"):
+        (data / name).write_bytes((sample / name).read_bytes())
+    return (sample / "qrels" / "test.tsv").read_text().splitlines()
+
+
+def test_existing_target_is_untouched(refused: Refused, spoilt: Path, tmp_path: Path) -> None:
     there = shutil.copytree(spoilt, tmp_path / "there")
     before = {path: path.stat().st_mtime_ns for path in there.rglob("*")}
-    text = refusal(adapt(sample, spoilt, there), tmp_path / "nothing", capfd)
+    text = refused(target=there)
     assert text == f"{there}: exists already; name another folder with --to, or remove this one"
     assert {path: path.stat().st_mtime_ns for path in there.rglob("*")} == before
 
 
-def test_too_few_queries_are_refused(
-    sample: Path, spoilt: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_too_few_queries_are_refused(refused: Refused, sample: Path, tmp_path: Path) -> None:
     few = tmp_path / "few"
-    (few / "qrels").mkdir(parents=True)
-    for name in ("corpus.jsonl", "queries.jsonl"):
-        (few / name).write_bytes((sample / name).read_bytes())
-    lines = (sample / "qrels" / "test.tsv").read_text().splitlines()[:21]
+    lines = copied(sample, few)[:21]
     (few / "qrels" / "test.tsv").write_text("\n".join(lines) + "\n")
-    text = refusal(adapt(few, spoilt, tmp_path / "encoder", "--split", "test"), tmp_path / "encoder", capfd)
+    text = refused("--split", "test", data=few)
     assert "only 10 queries to learn from on separate documents, but at least 30 are needed" in text
-    text = refusal(adapt(few, spoilt, tmp_path / "encoder"), tmp_path / "encoder", capfd)
+    text = refused(data=few)
     assert "only 20 queries to decide acceptance by on separate documents, but at least 30 are needed" in text
 
 
-def test_single_document_queries_are_refused(
-    sample: Path, spoilt: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_single_document_queries_are_refused(refused: Refused, sample: Path, tmp_path: Path) -> None:
     data = tmp_path / "data"
-    (data / "qrels").mkdir(parents=True)
-    for name in ("corpus.jsonl", "queries.jsonl"):
-        (data / name).write_bytes((sample / name).read_bytes())
-    header, *rows = (sample / "qrels" / "test.tsv").read_text().splitlines()
+    header, *rows = copied(sample, data)
     document = rows[0].split("\t")[1]
     about_one = ["\t".join([row.split("\t")[0], document, "1"]) for row in rows]
     (data / "qrels" / "test.tsv").write_text("\n".join([header, *about_one]) + "\n")
-    text = refusal(adapt(data, spoilt, tmp_path / "encoder"), tmp_path / "encoder", capfd)
-    assert text == (
+    assert refused(data=data) == (
         "data: all 503 queries to decide acceptance by are about the same document, or about documents that some of "
         "them share, and count as one; label more queries about other documents"
     )
@@ -87,32 +94,24 @@ def test_base_without_layers_uses_linear_recipes(
     assert "has no transformer with several layers" in why
 
 
-def test_missing_training_extra_is_refused(
-    sample: Path,
-    spoilt: Path,
-    tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_missing_training_extra_is_refused(refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(encoder_trainer, "find_spec", lambda _: None)
-    text = refusal(adapt(sample, spoilt, tmp_path / "encoder", "--recipe", "ft"), tmp_path / "encoder", capfd)
-    assert text.endswith(
+    assert refused("--recipe", "ft").endswith(
         "accelerate is not installed, and training through the encoder needs it: pip install 'taugate[adaptation]', or "
         "choose --recipe adapter"
     )
 
 
-@pytest.mark.parametrize("budget", ["10", "0m", "m", "1 m", "-1s"])
-def test_budget_without_unit_is_refused(
-    budget: str, sample: Path, spoilt: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    text = refusal(adapt(sample, spoilt, tmp_path / "encoder", f"--budget={budget}"), tmp_path / "encoder", capfd)
-    assert text.endswith(f"--budget '{budget}': use a whole number and a unit, such as 90s, 10m, 1h or 200steps")
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        *(
+            (
+                [f"--budget={budget}"],
+                f"--budget '{budget}': use a whole number and a unit, such as 90s, 10m, 1h or 200steps",
+            )
+            for budget in ("10", "0m", "m", "1 m", "-1s")
+        ),
         (["--split", ""], "--split '': give the name of a file in qrels/, without .tsv"),
         (["--eval-split", "../test"], "--eval-split '../test': give the name of a file in qrels/, without .tsv"),
         (["--split", "dev"], "dev.tsv: no such file; --split names one of: test"),
@@ -120,21 +119,14 @@ def test_budget_without_unit_is_refused(
         (["--seed", str(2**32)], f"--seed {2**32}: give a whole number from 0 to {2**32 - 1}"),
     ],
 )
-def test_invalid_option_is_named(
-    options: list[str], message: str, sample: Path, spoilt: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    assert refusal(adapt(sample, spoilt, tmp_path / "encoder", *options), tmp_path / "encoder", capfd).endswith(message)
+def test_invalid_option_is_named(refused: Refused, options: list[str], message: str) -> None:
+    assert refused(*options).endswith(message)
 
 
-def test_missing_evaluation_split_names_option(
-    sample: Path, spoilt: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_missing_evaluation_split_names_option(refused: Refused, sample: Path, tmp_path: Path) -> None:
     data = tmp_path / "data"
-    (data / "qrels").mkdir(parents=True)
-    for name, source in (("corpus.jsonl",) * 2, ("queries.jsonl",) * 2, ("qrels/train.tsv", "qrels/test.tsv")):
-        (data / name).write_bytes((sample / source).read_bytes())
-    text = refusal(adapt(data, spoilt, tmp_path / "encoder"), tmp_path / "encoder", capfd)
-    assert text.endswith("--eval-split names one of: train")
+    (data / "qrels" / "train.tsv").write_text("\n".join(copied(sample, data)) + "\n")
+    assert refused(data=data).endswith("--eval-split names one of: train")
 
 
 @pytest.mark.parametrize("target", ["/proc/encoder", f"/tmp/{'x' * 250}", f"/tmp/{'x' * 300}"])

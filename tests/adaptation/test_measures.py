@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from taugate.adaptation.measures import ComparedEncoders, separation_record
+from taugate.calibration.acceptance.baseline import SearchTrial
 from taugate.calibration.comparison.general_set import general_set
 from taugate.calibration.comparison.measures import OtherTexts, ParaphrasedQueries, power_law_record
-from taugate.calibration.gate.baseline import SearchTrial
 from taugate.calibration.metrics.familiarity import PARAPHRASES, QUERIES
 from taugate.ingestion.dataset.beir import LabelledQuery
 from taugate.retrieval.encoder.encoder import Role

@@ -12,6 +12,7 @@ import pytest
 from taugate.cli.main import COMMANDS, load_command, main
 from taugate.cli.terminal.early_checks import ACTIONS, FLAGS, PLAIN, check_words
 from taugate.errors import InputError, ReleaseError
+from tests.compatibility.write import FOLDER
 
 HEAVY = ("numpy", "torch", "onnxruntime", "faiss", "sklearn", "scipy", "tokenizers", "transformers", "pydantic")
 # Command lines, and what their errors say; `data` has a corpus, queries and qrels, `wrong` a wrong header in each.
@@ -92,6 +93,14 @@ def test_wrong_path_is_an_error_before_anything_is_loaded(folder: Path) -> None:
         assert said.count("\n") == 1
 
 
+@pytest.mark.parametrize("action", ["list", "show", "history"])
+def test_listing_releases_loads_no_arrays(action: str) -> None:
+    code = "import sys; from taugate.cli.main import main; print(main(sys.argv[1:]), 'numpy' in sys.modules)"
+    command = ["release", action, "--releases", str(FOLDER / "releases" / "schema-2-baseline")]
+    done = subprocess.run([sys.executable, "-c", code, *command], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "0 False"
+
+
 def test_queries_of_run_are_read_before_arrays_are_loaded(folder: Path) -> None:
     code = "import sys; from taugate.cli.main import main; print(main(sys.argv[1:]), 'numpy' in sys.modules)"
     command = ["run", "nosuch", "--as", "http", "--url", "http://x", "--to", "new"]
@@ -160,8 +169,12 @@ def test_path_is_checked_before_command_if_options_are_uncertain(
 
 
 def options(command: click.Command) -> Iterator[click.Option]:
-    for action in command.commands.values() if isinstance(command, click.Group) else ():
-        yield from options(action)
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            action = command.get_command(context, name)
+            assert action is not None, name
+            yield from options(action)
     yield from (parameter for parameter in command.params if isinstance(parameter, click.Option))
 
 

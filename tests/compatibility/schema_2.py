@@ -45,7 +45,7 @@ _OF_THE_RUN = ("release_id", "created_at", "parent")
 
 def as_schema_2(manifest: ReleaseManifest) -> dict[str, Any]:
     """Return the JSON that schema 2 had for a manifest."""
-    written: dict[str, Any] = json.loads(json.dumps(_as_schema_2(manifest)))
+    written: dict[str, Any] = json.loads(json.dumps(_as_schema_2(manifest)).replace("--refuse off", "--no-refusal"))
     return written | {"schema_version": 2}
 
 

@@ -39,6 +39,26 @@ def test_fixtures_cover_every_kind() -> None:
     assert manifest["abstention"] is not None
 
 
+def test_earlier_release_refuses_as_it_did(releases: Path) -> None:
+    """By default, within limits, or nothing: what its manifest says of schema 2."""
+    written = json.loads((find(releases) / MANIFEST).read_bytes())
+    limits, by_default = written.get("abstention"), written.get("refusal")
+    release = load(find(releases))
+    rule, record = release.retriever.abstention, release.manifest.refusal
+    if limits is None and by_default is None:
+        assert rule is None
+        return
+    assert rule is not None
+    assert record is not None
+    threshold = (limits["score"], limits["tau"]) if limits else (by_default["score"], by_default["rho"])
+    assert (rule.score.name, rule.tau) == record.threshold == threshold
+    assert rule.within_filters == record.is_default == (limits is None)
+    for kind, questions in record.evidence.items() if by_default else ():
+        before = by_default[kind]
+        assert (questions.queries, questions.refused) == (before["queries"], before["refused"])
+        assert questions.lower == before["lower"]
+
+
 def test_golden_queries_keep_recorded_scores(releases: Path) -> None:
     release = load(find(releases))
     assert len(release.golden) > 0

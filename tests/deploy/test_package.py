@@ -90,33 +90,9 @@ def test_wheel_has_data_files(wheel: Path) -> None:
     assert data <= names(wheel)
 
 
-@pytest.mark.slow
-def test_clone_without_links_imports_modules(tmp_path: Path) -> None:
+def test_package_has_no_links() -> None:
     """Windows and some file systems have no symbolic links: Git writes a text file with the path of the target."""
-    if not (ROOT / ".git").exists() or shutil.which("git") is None:
-        pytest.skip("an sdist, or a machine without Git, cannot be cloned")
-    clone = ["git", "clone", "-q", "--depth=1", "-c", "core.symlinks=false", ROOT.as_uri(), str(tmp_path / "clone")]
-    subprocess.run(clone, check=True)
-    assert (tmp_path / "clone" / "service").is_file()
-    program = """
-import importlib, pathlib, sys
-source = pathlib.Path("src").resolve()
-for path in sorted(source.rglob("*.py")):
-    parts = path.relative_to(source).with_suffix("").parts
-    if parts[-1] != "__main__":
-        importlib.import_module(".".join(parts[:-1] if parts[-1] == "__init__" else parts))
-assert pathlib.Path(sys.modules["taugate"].__file__).is_relative_to(source)
-"""
-    environment = os.environ | {"PYTHONPATH": str(tmp_path / "clone" / "src")}
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=tmp_path / "clone",
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    assert [path for path in (ROOT / "src").rglob("*") if path.is_symlink()] == []
 
 
 @pytest.fixture(scope="module")

@@ -110,21 +110,25 @@ def test_changed_digit_is_detected(saved: bytes, tmp_path: Path) -> None:
     assert refusals > 0.9 * len(digits[::5])
 
 
-@pytest.mark.parametrize("part", [0.0, 0.5, 0.99])
-def test_truncated_baseline_is_refused(saved: bytes, tmp_path: Path, part: float) -> None:
-    path = tmp_path / "baseline.json"
-    path.write_bytes(saved[: int(part * len(saved))])
-    refused(path, "damaged, or not a baseline")
-
-
 @pytest.mark.parametrize(
     "content",
-    [b"queries", b"[]", b"{}", b"null", b"\xff\xfe", b"[" * 100_000, b'{"baseline": {}, "sha256": ""}'],
-    ids=["words", "a list", "an object", "null", "no UTF-8", "nested", "an empty one"],
+    [b"queries", b"[]", b"{}", b"null", b"\xff\xfe", b"[" * 100_000, b'{"baseline": {}, "sha256": ""}', 0.0, 0.5, 0.99],
+    ids=[
+        "words",
+        "a list",
+        "an object",
+        "null",
+        "no UTF-8",
+        "nested",
+        "an empty one",
+        "nothing",
+        "a half",
+        "all but 1 %",
+    ],
 )
-def test_other_content_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_other_content_is_refused(saved: bytes, tmp_path: Path, content: bytes | float) -> None:
     path = tmp_path / "baseline.json"
-    path.write_bytes(content)
+    path.write_bytes(content if isinstance(content, bytes) else saved[: int(content * len(saved))])
     refused(path, "damaged, or not a baseline")
 
 
@@ -173,13 +177,6 @@ def test_linked_baseline_is_loaded(saved: bytes, tmp_path: Path) -> None:
     assert load_baseline(tmp_path / "baseline.json", "release", monitor()) == learnt()
 
 
-def sealed(saved: bytes, path: Path, change: Callable[[dict], object]) -> None:
-    """A file with another content, and the digest of that."""
-    content = json.loads(saved)["baseline"]
-    change(content)
-    Baseline.model_validate(content).save(path)
-
-
 def without_signal(content: dict) -> None:
     del content["signals"]["roe"]
 
@@ -197,29 +194,29 @@ def upside_down(content: dict) -> None:
     content["signals"]["roe"] = {"lower": [0.5], "upper": [0.25]}
 
 
-@pytest.mark.parametrize("change", [without_signal, further_signal, further_variable, upside_down])
-def test_baseline_of_other_signals_is_refused(saved: bytes, tmp_path: Path, change: Callable[[dict], object]) -> None:
-    path = tmp_path / "baseline.json"
-    sealed(saved, path, change)
-    refused(path, "its signals are not those of this version")
-
-
-def test_baseline_of_other_release_is_refused(saved: bytes, tmp_path: Path) -> None:
-    path = tmp_path / "baseline.json"
-    sealed(saved, path, lambda content: content.update(release="20240101-abc"))
-    refused(path, "belongs to release '?20240101-abc'?, not to '?release")
-
-
-def test_long_release_id_is_truncated_in_message(saved: bytes, tmp_path: Path) -> None:
-    path = tmp_path / "baseline.json"
-    sealed(saved, path, lambda content: content.update(release="\x1b[2J" + "x" * 100_000))
-    refused(path, "belongs to release|damaged")
-
-
-def test_baseline_of_few_days_is_refused(saved: bytes, tmp_path: Path) -> None:
-    path = tmp_path / "baseline.json"
-    sealed(saved, path, lambda content: content.update(days=3))
-    refused(path, "covers 3 days")
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        *(
+            (change, "its signals are not those")
+            for change in (without_signal, further_signal, further_variable, upside_down)
+        ),
+        (
+            lambda content: content.update(release="20240101-abc"),
+            "belongs to release '?20240101-abc'?, not to '?release",
+        ),
+        (lambda content: content.update(release="\x1b[2J" + "x" * 100_000), "belongs to release|damaged"),
+        (lambda content: content.update(days=3), "covers 3 days"),
+    ],
+)
+def test_unfit_sealed_baseline_is_refused(
+    saved: bytes, tmp_path: Path, change: Callable[[dict], object], match: str
+) -> None:
+    """Its digest is that of its content."""
+    content = json.loads(saved)["baseline"]
+    change(content)
+    Baseline.model_validate(content).save(tmp_path / "baseline.json")
+    refused(tmp_path / "baseline.json", match)
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-0.1", "1.1", "1e999", '"0.5"', "null", "true"])

@@ -21,7 +21,7 @@ from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.index.words import query_terms
 from taugate.retrieval.policy.abstention import MODEL_SIGNALS, AnswerScore
 from taugate.retrieval.policy.background import Background
-from taugate.retrieval.policy.policy import PolicyKind
+from taugate.retrieval.policy.names import PolicyKind
 from taugate.retrieval.policy.relevance import FEATURES, Logistic, OnTopic, Relevance
 from taugate.retrieval.release.layout import ABSTENTION, LEXICAL, METADATA, OUTCOMES, REFERENCE, RELEVANCE
 from taugate.retrieval.release.query_arrays import Outcomes, Reference

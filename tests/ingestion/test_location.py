@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from unittest.mock import patch
 
@@ -21,6 +22,7 @@ from tests.calibration.commands import refusal
 from tests.object_storage import ObjectStorage, empty_bucket
 from tests.pace import at_most
 
+Refused = Callable[..., str]
 FILES = ("corpus.jsonl", "queries.jsonl", "qrels/test.tsv")
 
 
@@ -41,11 +43,16 @@ def command(url: str, releases: Path, encoder: Path) -> list[str]:
     return ["calibrate", url, "--verbose", "--releases", str(releases), "--encoder", str(encoder)]
 
 
-def refused(url: str, releases: Path, encoder: Path, capfd: pytest.CaptureFixture[str], code: int = 2) -> str:
-    """Return the error, after a check that no temporary file is left."""
-    messages = refusal(command(url, releases, encoder), releases, capfd, code)
-    assert list((releases.parent / "tmp").iterdir()) == []
-    return messages
+@pytest.fixture
+def refused(store: ObjectStorage, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Refused:
+    """The error of a calibration on the bucket or another URL, which leaves no temporary file."""
+
+    def run(url: str = f"{store.url}/zaragoza", code: int = 2) -> str:
+        message = refusal(command(url, tmp_path / "r", encoder), tmp_path / "r", capfd, code)
+        assert list((tmp_path / "tmp").iterdir()) == []
+        return message
+
+    return run
 
 
 @pytest.mark.parametrize("end", ["", "/"])
@@ -69,30 +76,22 @@ def test_remote_packed_files_give_same_documents(store: ObjectStorage, sample: P
     assert [*results.documents] == [*read_dataset(sample, "test", tmp_path / "here").documents]
 
 
-def test_remote_file_stored_twice_refused(
-    store: ObjectStorage, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_remote_file_stored_twice_refused(store: ObjectStorage, refused: Refused) -> None:
     store.put("zaragoza/queries.jsonl.gz", b"")
-    messages = refused(f"{store.url}/zaragoza", tmp_path / "r", encoder, capfd)
-    assert messages.startswith(f"{store.url}/zaragoza/queries.jsonl: queries.jsonl.gz also exists")
+    assert refused().startswith(f"{store.url}/zaragoza/queries.jsonl: queries.jsonl.gz also exists")
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_remote_file_missing_is_refused(
-    store: ObjectStorage, encoder: Path, tmp_path: Path, name: str, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_remote_file_missing_is_refused(store: ObjectStorage, refused: Refused, name: str) -> None:
     store.remove(f"zaragoza/{name}")
-    messages = refused(f"{store.url}/zaragoza", tmp_path / "r", encoder, capfd)
-    assert messages.startswith(f"{store.url}/zaragoza/{name}: no such object; a data set is corpus.jsonl")
+    assert refused().startswith(f"{store.url}/zaragoza/{name}: no such object; a data set is corpus.jsonl")
 
 
-def test_remote_file_fault_names_its_url(
-    store: ObjectStorage, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_remote_file_fault_names_its_url(store: ObjectStorage, refused: Refused, tmp_path: Path) -> None:
     store.put("zaragoza/queries.jsonl", b'{"_id": "a", "text": ""}\n')
-    messages = refused(f"{store.url}/zaragoza", tmp_path / "r", encoder, capfd)
-    assert messages.startswith(f'{store.url}/zaragoza/queries.jsonl:1: "text" is empty; ')
-    assert str(tmp_path) not in messages
+    message = refused()
+    assert message.startswith(f'{store.url}/zaragoza/queries.jsonl:1: "text" is empty; ')
+    assert str(tmp_path) not in message
 
 
 @pytest.mark.parametrize(
@@ -108,41 +107,28 @@ def test_remote_file_fault_names_its_url(
     ],
 )
 @pytest.mark.slow
-def test_url_that_is_unusable_refused(
-    store: ObjectStorage, encoder: Path, tmp_path: Path, url: str, says: str, capfd: pytest.CaptureFixture[str]
-) -> None:
-    messages = refused(url, tmp_path / "r", encoder, capfd)
-    assert says in messages
-    assert "secret" not in messages
+def test_url_that_is_unusable_refused(refused: Refused, url: str, says: str) -> None:
+    message = refused(url)
+    assert says in message
+    assert "secret" not in message
 
 
-def test_unreachable_store_is_not_input_error(
-    store: ObjectStorage,
-    encoder: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
+def test_unreachable_store_is_not_input_error(refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{probe.getsockname()[1]}")
-        messages = refused(f"{store.url}/zaragoza", tmp_path / "r", encoder, capfd, code=1)
-    assert "the store does not respond or refuses" in messages
+        assert "the store does not respond or refuses" in refused(code=1)
 
 
 @pytest.mark.parametrize(("fault", "code"), [(OSError(5, "reset"), 1), (EOFError(), 1), (PermissionError("no"), 2)])
 @pytest.mark.slow
-def test_interrupted_download_is_reported(
-    store: ObjectStorage, encoder: Path, tmp_path: Path, fault: Exception, code: int, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_interrupted_download_is_reported(store: ObjectStorage, refused: Refused, fault: Exception, code: int) -> None:
     with patch("s3fs.core.S3File._fetch_range", side_effect=fault):
-        messages = refused(f"{store.url}/zaragoza", tmp_path / "r", encoder, capfd, code)
-    assert messages.startswith(f"{store.url}/zaragoza/qrels/test.tsv: the store does not respond or refuses (")
+        message = refused(code=code)
+    assert message.startswith(f"{store.url}/zaragoza/qrels/test.tsv: the store does not respond or refuses (")
 
 
-def test_full_disk_reported_before_download(
-    store: ObjectStorage, sample: Path, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_full_disk_reported_before_download(sample: Path, refused: Refused, tmp_path: Path) -> None:
     """Twice the size of the corpus is needed: for the download, and for the spooled documents."""
     sizes = {name: (sample / name).stat().st_size for name in FILES}
     needed = sum(sizes.values()) + sizes["corpus.jsonl"]
@@ -151,16 +137,13 @@ def test_full_disk_reported_before_download(
         patch("taugate.storage.object_store.Store.download", side_effect=AssertionError("fetched")),
     ):
         usage.return_value.free = needed - 1
-        messages = refused(f"{store.url}/zaragoza", tmp_path / "r", encoder, capfd)
-    assert f"it takes {needed} bytes in {tmp_path / 'tmp'}, but only {needed - 1} are free" in messages
+        message = refused()
+    assert f"it takes {needed} bytes in {tmp_path / 'tmp'}, but only {needed - 1} are free" in message
 
 
-def test_file_changed_during_download_refused(
-    store: ObjectStorage, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_file_changed_during_download_refused(refused: Refused) -> None:
     with patch("taugate.storage.object_store.Store.size", lambda _, name: None if name.endswith(".gz") else 100):
-        messages = refused(f"{store.url}/zaragoza", tmp_path / "r", encoder, capfd)
-    assert "size changed from 100 bytes during the download" in messages
+        assert "size changed from 100 bytes during the download" in refused()
 
 
 def test_file_url_gives_the_same_release(sample: Path, releases: Path, encoder: Path, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from taugate.calibration.gate.baseline import RankingOutcomes
+from taugate.calibration.acceptance.baseline import RankingOutcomes
 from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.risk.steps import LossSteps

@@ -117,7 +117,7 @@ CONFLICTS: tuple[dict[str, Value], ...] = (
     {"encoder": "vectors", "dimensions": ANY},
     {"encoder": "openai:{endpoint}", "similarity": "dot"},
     {"policy": "probability", "tau": ANY},  # it takes the model of relevance from a current release
-    {"encoder": "{encoder}", "precision": "int8"},  # a mean of words; tests/calibration/gate has a BERT
+    {"encoder": "{encoder}", "precision": "int8"},  # a mean of words; tests/calibration/acceptance has a BERT
     {"encoder": "{encoder}", "precision": "bfloat16"},
     {"encoder": "openai:{endpoint}", "precision": "int8"},
     {"encoder": "openai:{endpoint}", "precision": "bfloat16"},

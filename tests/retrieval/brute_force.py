@@ -22,7 +22,8 @@ from taugate.retrieval.explanation import explain
 from taugate.retrieval.index.hybrid import HybridIndex, vector_index
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.index.words import query_terms
-from taugate.retrieval.policy.policy import Policy, PolicyKind
+from taugate.retrieval.policy.names import PolicyKind
+from taugate.retrieval.policy.policy import Policy
 from taugate.retrieval.query import Query
 from taugate.retrieval.release.reader import Release, load
 from taugate.retrieval.retriever import Retriever

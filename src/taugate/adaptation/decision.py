@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 
 from taugate.adaptation.measures import BASE
 from taugate.adaptation.recipes import EncodedPairs, LearnedRecipes
-from taugate.calibration.gate.accepted import LexicalPart
-from taugate.calibration.gate.baseline import RankingOutcomes, SearchTrial
-from taugate.calibration.gate.gate import GateCandidate, judge
-from taugate.calibration.gate.lexical import GRID, PROVISIONAL_WEIGHT
+from taugate.calibration.acceptance.accepted import LexicalPart
+from taugate.calibration.acceptance.baseline import RankingOutcomes, SearchTrial
+from taugate.calibration.acceptance.gate import GateCandidate, judge
+from taugate.calibration.acceptance.lexical import GRID, PROVISIONAL_WEIGHT
 from taugate.calibration.metrics.clusters import SamplingUnits, clusters
 from taugate.calibration.metrics.recall import DeepFigures
 from taugate.calibration.risk.paired import min_detectable_loss

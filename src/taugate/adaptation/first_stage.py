@@ -11,9 +11,9 @@ from taugate.adaptation.pairs.queries import AdaptationQueries
 from taugate.adaptation.parts import TRAIN
 from taugate.adaptation.recipes import EncodedPairs
 from taugate.adaptation.training.cross_encoding import ScoredPairs
-from taugate.calibration.gate.accepted import LexicalPart
-from taugate.calibration.gate.baseline import DEPTH, SearchTrial
-from taugate.calibration.gate.lexical import GRID
+from taugate.calibration.acceptance.accepted import LexicalPart
+from taugate.calibration.acceptance.baseline import DEPTH, SearchTrial
+from taugate.calibration.acceptance.lexical import GRID
 from taugate.calibration.metrics.documents import relevant_passages
 from taugate.calibration.settings.settings import LexicalChoice
 from taugate.ingestion.dataset.labelled_query import LabelledQuery

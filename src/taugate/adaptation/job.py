@@ -41,12 +41,7 @@ class Adaptation:
 
 
 def adapt(
-    data: str,
-    base: str,
-    target: Path,
-    settings: AdaptationSettings,
-    job: Job,
-    writer: LanguageModel | None = None,
+    data: str, base: str, target: Path, settings: AdaptationSettings, job: Job, writer: LanguageModel | None = None
 ) -> AdaptationRecord:
     """Adapt an encoder to a data set, test it, and write it with its record, accepted or not.
 

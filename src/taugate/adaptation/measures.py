@@ -5,14 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from taugate.calibration.acceptance.baseline import SearchTrial
 from taugate.calibration.comparison.general_set import general_set
-from taugate.calibration.comparison.measures import (
-    OtherTexts,
-    ParaphrasedQueries,
-    distances_record,
-    power_law_record,
-)
-from taugate.calibration.gate.baseline import SearchTrial
+from taugate.calibration.comparison.measures import OtherTexts, ParaphrasedQueries, distances_record, power_law_record
 from taugate.calibration.metrics.clusters import SamplingUnits, clusters
 from taugate.calibration.metrics.isotropy import isotropy
 from taugate.calibration.metrics.measure import Resamples, measure

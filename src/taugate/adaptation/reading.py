@@ -83,12 +83,7 @@ def read_splits(data: str, settings: AdaptationSettings, spool: Path, job: Job) 
         return evaluation, AdaptationQueries.collect(evaluation, training, settings.seed, lost if accounts else None)
 
 
-def encode_pairs(
-    dataset: Dataset,
-    queries: AdaptationQueries,
-    encoder: ExportedEncoder,
-    job: Job,
-) -> EncodedPairs:
+def encode_pairs(dataset: Dataset, queries: AdaptationQueries, encoder: ExportedEncoder, job: Job) -> EncodedPairs:
     """Encode documents and queries with the base encoder, or read their embeddings from the cache."""
     cache = EmbeddingCache.of(encoder)
     encoded = EncodedPairs.encode(dataset.documents, queries, encoder, cache, job)

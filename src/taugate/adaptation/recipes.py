@@ -13,9 +13,9 @@ from taugate.adaptation.pairs.negatives import PairedTexts
 from taugate.adaptation.pairs.queries import AdaptationQueries
 from taugate.adaptation.parts import TRAIN
 from taugate.adaptation.settings import Recipe
+from taugate.calibration.acceptance.baseline import DEPTH, SearchTrial
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.corpus import encode
-from taugate.calibration.gate.baseline import DEPTH, SearchTrial
 from taugate.calibration.metrics.clusters import PerQuery
 from taugate.calibration.metrics.documents import Parents, relevant_passages
 from taugate.calibration.progress import Job

@@ -26,9 +26,9 @@ from taugate.adaptation.training.cross_encoding import ScoredPairs
 from taugate.adaptation.training.plan import MIN_STEPS, SAFETY, Pace, StagePlan, TimeBudget, TrainingPlan
 from taugate.adaptation.training.run import Schedule, TrainingRun
 from taugate.adaptation.unfinished import sole_worker, writing_to
+from taugate.calibration.acceptance.reranking import JudgedStage, JudgingQueries, StageResults
 from taugate.calibration.comparison.measures import encode_with
 from taugate.calibration.encoding.source import model_folder
-from taugate.calibration.gate.reranking import JudgedStage, JudgingQueries, StageResults
 from taugate.calibration.metrics.clusters import SamplingUnits, clusters
 from taugate.calibration.progress import Job
 from taugate.calibration.settings.settings import CandidateSettings, GateSettings

@@ -35,8 +35,7 @@ class AdaptationSettings(Options):
         "(rerank) or its token vectors (late-interaction)",
     )
     recipe: Recipe = Field(
-        default="auto",
-        description="recipe to learn; auto tries them in order of cost and keeps the best",
+        default="auto", description="recipe to learn; auto tries them in order of cost and keeps the best"
     )
     budget: Annotated[
         Annotated[str, AfterValidator(_budget)],

@@ -73,10 +73,7 @@ def why_untrainable(model: Path, base: str, recipe: Recipe) -> str | None:
 
 
 def _follow(
-    plan: TrainingPlan,
-    trainer: EncoderTrainer,
-    settings: AdaptationSettings,
-    linear: LearnedRecipes,
+    plan: TrainingPlan, trainer: EncoderTrainer, settings: AdaptationSettings, linear: LearnedRecipes
 ) -> LearnedRecipes:
     """Run the planned stages, and return every recipe that was tried."""
     left_out, pace = dict(plan.left_out), Pace(plan.after, settings.seconds, lambda: trainer.job.total)
@@ -132,11 +129,7 @@ def _start(trainer: EncoderTrainer, linear: LearnedRecipes) -> TriedRecipe:
 
 
 def _merged(
-    plan: TrainingPlan,
-    trainer: EncoderTrainer,
-    trained: TriedRecipe,
-    curve: list[RecipeTrial],
-    pace: Pace,
+    plan: TrainingPlan, trainer: EncoderTrainer, trained: TriedRecipe, curve: list[RecipeTrial], pace: Pace
 ) -> list[TriedRecipe]:
     """Merge the weights of a trained encoder with those of the base, once for each weight that there is time for."""
     merged = list[TriedRecipe]()

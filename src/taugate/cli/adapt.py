@@ -105,7 +105,7 @@ def _report_reranker(record: RerankerAdaptation, options: AdaptOptions, seconds:
     """Print the path of the second stage to stdout, and the result to stderr."""
     target = options.to
     print_result({"reranker": str(target), "adaptation": record.model_dump()} if options.as_json else target)
-    from taugate.calibration.gate.reranking import separation_in_words  # loads scikit-learn
+    from taugate.calibration.acceptance.reranking import separation_in_words  # loads scikit-learn
 
     gain, pairs, training = record.gate.ndcg.loss, record.pairs, record.training
     also = f" and {record.unanswerable:,} unanswerable ones" if record.unanswerable else ""
@@ -150,10 +150,5 @@ def _points(share: float) -> str:
 
 
 command = command_of(
-    "adapt",
-    run,
-    AdaptOptions,
-    budget=Appearance("TIME_OR_STEPS"),
-    relevant_from=Appearance("GRADE"),
-    lexical=LEXICAL,
+    "adapt", run, AdaptOptions, budget=Appearance("TIME_OR_STEPS"), relevant_from=Appearance("GRADE"), lexical=LEXICAL
 )

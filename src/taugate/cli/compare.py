@@ -28,7 +28,7 @@ from taugate.cli.terminal.options import (
 from taugate.cli.terminal.output import aligned, print_result, say, say_labelled
 from taugate.errors import InputError
 from taugate.retrieval.encoder.own_vectors import VECTORS
-from taugate.retrieval.policy.policy import Metric
+from taugate.retrieval.policy.names import Metric
 from taugate.retrieval.release.evidence import Interval
 from taugate.storage.json_values import Json
 

@@ -1,5 +1,7 @@
 """`taugate drift`: replay recorded query logs through the alarms of a release, or learn its baseline from them."""
 
+from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -9,16 +11,11 @@ from pydantic.dataclasses import dataclass
 from taugate.calibration.settings.options import Options
 from taugate.cli.terminal.command import Group
 from taugate.cli.terminal.options import Appearance, AsJson, Releases, command_of, option, variable_help
-from taugate.drift.rules import (
-    AVERAGE_RUN_LENGTH,
-    BLOCK,
-    MAX_IN_BLOCK,
-    MIN_EFFECT,
-    MIN_IN_BLOCK,
-    BlockRule,
-    Rules,
-)
+from taugate.cli.terminal.output import print_result, printable, say
+from taugate.drift.rules import AVERAGE_RUN_LENGTH, BLOCK, MAX_IN_BLOCK, MIN_EFFECT, MIN_IN_BLOCK, BlockRule, Rules
 from taugate.errors import InputError
+from taugate.retrieval.release.layout import baseline_path
+from taugate.storage.json_values import Json
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,32 +58,85 @@ class ReplayOptions(LogOptions):
 
 def replay(options: ReplayOptions) -> int:
     """Replay a query log (TAUGATE_QUERY_LOG) through the alarms of a release, and print when they would have fired."""
-    block = options.block_rule
     if not 0 <= options.smallest_effect <= 1:
         raise InputError("--smallest-effect must be from 0 to 1")
-    block_size = BLOCK if block == "auto" else block
-    if not options.average_run_length > block_size:
-        raise InputError(f"--average-run-length must be more than {block_size}, the queries of one block")
-    from taugate.calibration.replay.run import replay_logs
+    rules = Rules(options.smallest_effect, options.average_run_length, options.block_rule)
+    if not rules.average_run_length > rules.smallest_block:
+        raise InputError(f"--average-run-length must be more than {rules.smallest_block}, the queries of one block")
+    # Imported here because they load NumPy.
+    from taugate.calibration.replay.log import AnsweredLog
+    from taugate.calibration.replay.questions import NO_TEXTS, new_questions
+    from taugate.calibration.replay.replayed import replay_log
+    from taugate.drift.baseline import load_baseline
 
-    replay_logs(
-        options.releases,
-        options.release,
-        [*options.logs],
-        Rules(options.smallest_effect, options.average_run_length, block),
-        baseline_at=options.baseline,
-        as_json=options.as_json,
-    )
+    answered = AnsweredLog.read(options.releases, options.release, options.logs)
+    monitor, path = answered.monitor(rules), options.baseline
+    if path is not None:  # a file, or a folder of baselines by release
+        path = baseline_path(path, answered.release) if path.is_dir() else path
+        monitor = answered.monitor(rules, load_baseline(path, answered.release, monitor).bounds)
+    replayed = replay_log(answered.log, monitor)
+    questions = new_questions(answered, replayed, options.logs)
+    queries, judged, blocks = len(answered.log.queries), len(answered.log.judged), len(replayed.blocks)
+    if options.as_json:
+        moments: list[Json] = [
+            {"signal": change.signal, "at": change.at, "after": change.after, "alarm": change.on}
+            for change in replayed.moments
+        ]
+        printed: dict[str, Json] = {"release": answered.release, "queries": queries, "judged": judged, "blocks": blocks}
+        printed |= {"baseline": path is not None, "moments": moments}
+        print_result(printed | {"questions": None if questions is None else [*map(asdict, questions)]})
+        return 0
+    for change in replayed.moments:
+        state = "alarm" if change.on else "over"
+        print_result(f"{_utc(change.at)} UTC  {change.signal:16}  {state:5}  after {change.after:,}")
+    counts = [f"{queries:,} queries", f"{judged:,} judgements", _count(blocks, "block")]
+    if answered.log.other_lines:
+        counts.append(f"{_count(answered.log.other_lines, 'line')} of other releases")
+    say(f"{', '.join(counts)}: {_count(sum(change.on for change in replayed.moments), 'alarm')}")
+    if questions is None:
+        say(NO_TEXTS)
+    elif questions:
+        say("least like the calibration under the alarms, by a word that is new in them:")
+    for group in questions or ():
+        since = f"{group.word or '–':16} since {_utc(group.since)} UTC"
+        say(f"{group.count:7,} x {since}  {printable(group.question)}")
     return 0
 
 
 def baseline(options: LogOptions) -> int:
     """Learn how far ordinary traffic varies from at least a week of logs; such variation then raises no alarm."""
     rules = Rules(block=options.block_rule)
-    from taugate.calibration.replay.run import learn_baseline
+    from taugate.calibration.replay.log import AnsweredLog  # loads NumPy
+    from taugate.drift.baseline import Baseline
 
-    learn_baseline(options.releases, options.release, [*options.logs], rules, as_json=options.as_json)
+    answered = AnsweredLog.read(options.releases, options.release, options.logs)
+    monitor, queries = answered.monitor(rules), answered.log.queries
+    learnt = Baseline.learn(answered.release, queries, monitor)
+    path = baseline_path(options.releases, answered.release)
+    learnt.save(path)
+    fields = learnt.model_dump(include={"release", "days", "blocks", "queries", "signals"}) | {"path": str(path)}
+    print_result(fields if options.as_json else path)
+    first, last = map(_utc, queries.at[[0, -1]].tolist())
+    learned = f"{learnt.queries:,} queries on {learnt.days} days, {learnt.blocks:,} blocks"
+    say(f"learned from {learned}: {first} to {last} UTC")
+    allowed = {alarm.signal: alarm.bounds for alarm in monitor.alarms}
+    for signal, ordinary in learnt.bounds.items():
+        if not all(map(allowed[signal].contain, ordinary)):
+            say(
+                f"warning: {signal}: the traffic in this log differs from the calibration's; with this baseline it "
+                "raises no alarm, but the release's guarantees do not hold for it: recalibrate if it persists "
+                "(`taugate drift replay` shows when it happened)"
+            )
+    say(f"to use it, set TAUGATE_DRIFT_BASELINE={path.absolute()} for the service")
     return 0
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
+def _utc(at: float) -> str:
+    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S}"
 
 
 command = Group("drift", help="Detect drift in recorded queries.")

@@ -44,9 +44,7 @@ class RunOptions(Options):
     ]
     store: Annotated[StoreKind, Appearance(names=("--as",)), Field(description="what kind of store it is")]
     url: Annotated[
-        str,
-        Appearance("URL"),
-        Field(description=f"URL of the store; {TOKEN_FILE} names a file with a key or password"),
+        str, Appearance("URL"), Field(description=f"URL of the store; {TOKEN_FILE} names a file with a key or password")
     ]
     to: Annotated[Path, Appearance("RUN"), Field(description="run to write, or to continue")]
     collection: str | None = option(None, "collection, index, class or table")

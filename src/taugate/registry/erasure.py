@@ -23,9 +23,9 @@ from taugate.retrieval.documents.filters import SortKey, composed, sort_key
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import Document, Documents, DocumentWriter
 from taugate.retrieval.engines.engine import EngineKind
-from taugate.retrieval.index.approximate import AnyIndex, ApproximateIndex
+from taugate.retrieval.index.approximate import AnyIndex
 from taugate.retrieval.index.build import subset
-from taugate.retrieval.index.hybrid import HybridIndex, vector_index
+from taugate.retrieval.index.hybrid import HybridIndex, vector_index, words_of
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.top_k import DocumentSubset
 from taugate.retrieval.policy.abstention import AnswerRule, AnswerScore, Signals
@@ -128,8 +128,8 @@ def erase(releases: Path, name: str, ids: Sequence[str], trusted: TrustedKeys | 
             _copy_unchanged(source, release.manifest, folder)
             corpus = CorpusFolder(folder)
             corpus.write(vector_index(retriever.index), documents, retriever.metadata)
-            if isinstance(retriever.index, HybridIndex):
-                corpus.write_words(retriever.index.lexical)
+            if (hybrid := words_of(retriever.index)) is not None:
+                corpus.write_words(hybrid.lexical)
             ModelsFolder(folder).write(rule.relevance, _answer_score(rule))
             MeasuredFolder(folder).write(queries, _REPORT.format(**erasure.model_dump()))
             if release.manifest.second_stage is not None:
@@ -209,10 +209,9 @@ def _without_erased(before: Retriever, kept: NDArray[np.int64], documents: Seque
     """Rebuild every part of the retriever that depends on documents, from the remaining ones."""
     dense = subset(_dense_index(before), kept)
     vectors = dense.vectors[np.arange(len(kept))]
-    lexical = _lexical_index(before)
+    lexical, hybrid = _lexical_index(before), words_of(before.index)
     words = None if lexical is None else lexical.subset(kept)
-    index = before.index
-    searched = HybridIndex(dense, words, index.weight) if isinstance(index, HybridIndex) and words else dense
+    searched = HybridIndex(dense, words, hybrid.weight) if hybrid and words else dense
     relevance, abstention = before.relevance, before.abstention
     if relevance is not None:
         relevance = replace(relevance, background=_background(relevance, kept, vectors))
@@ -234,8 +233,8 @@ def _dense_index(retriever: Retriever) -> AnyIndex:
 
 def _lexical_index(retriever: Retriever) -> LexicalIndex | None:
     """Return the index of the documents' words, None if neither the search nor the refusals have one."""
-    if isinstance(retriever.index, HybridIndex):
-        return retriever.index.lexical
+    if (hybrid := words_of(retriever.index)) is not None:
+        return hybrid.lexical
     words = None if retriever.abstention is None else retriever.abstention.score.signals.words
     return None if words is None else words.index
 
@@ -314,7 +313,7 @@ def _token_vectors(retriever: Retriever) -> TokenVectors | None:
 def _index_recall(retriever: Retriever, queries: Sequence[GoldenQuery], depth: int | None) -> float | None:
     """Return the share of the exact top `depth` that an approximate index finds; None for an exact index."""
     index = _dense_index(retriever)
-    if not isinstance(index, ApproximateIndex) or depth is None:
+    if index.breadth is None or depth is None:
         return None
     _, vectors = retriever.read([query.query() for query in queries])
     exact = index.search_within(vectors, depth, DocumentSubset(np.ones(len(index), dtype=np.bool_))).positions
@@ -331,7 +330,7 @@ def _copy_unchanged(source: Path, manifest: Manifest, folder: Path) -> None:
 
 def _draft(before: Release, erasure: ErasureRecord, retriever: Retriever, kept: NDArray[np.int64]) -> Manifest:
     """Return the manifest for the remaining documents, without strata that none of them belongs to."""
-    manifest, exact = before.manifest, not isinstance(_dense_index(retriever), ApproximateIndex)
+    manifest, exact, hybrid = before.manifest, _dense_index(retriever).breadth is None, words_of(retriever.index)
     # A word that only erased documents had counts as unseen, which no word weighs more than, so shares cannot rise.
     falls = exact and (retriever.abstention is None or retriever.abstention.score.is_best_result)
     strata = None if manifest.strata is None else _strata(manifest.strata, retriever.metadata)
@@ -345,9 +344,7 @@ def _draft(before: Release, erasure: ErasureRecord, retriever: Retriever, kept: 
         "taugate_version": version("taugate"),
         "data": manifest.data.model_copy(update={"documents": len(kept)}),
         "index": manifest.index.model_copy(update={"documents": len(kept)}),
-        "lexical": LexicalRecord.of(retriever.index.lexical, retriever.index.weight)
-        if isinstance(retriever.index, HybridIndex)
-        else None,
+        "lexical": None if hybrid is None else LexicalRecord.of(hybrid.lexical, hybrid.weight),
         "erasure": erasure,
     }
     return draft.model_copy(update=changes)

@@ -38,17 +38,17 @@ def cut(  # noqa: PLR0913 (facts about the results that belong to no record of t
         departures: Why a query's results are not comparable with those of the calibration, the reason to give first.
         parents: (N,) as in DocumentStore.parents, to cut the best passage of each document; None to cut passages.
     """
-    decisions = POLICIES[policy.kind].decide(top.scores, relevance)
+    decisions, tau = POLICIES[policy.kind].decide(top.scores, relevance), policy.threshold
     answered = None if refusals is None else np.array([score.answered for score in refusals])
-    uncut_kept = keep_answered(decisions[:, : policy.k], policy.threshold, answered).sum(axis=1).tolist()
+    uncut_kept = keep_answered(decisions[:, : policy.k], tau, answered).sum(axis=1).tolist()
     decided = [_is_answered(query, refusals[row] if refusals else None) for row, query in enumerate(queries)]
-    passing_rows = _passing(queries, decisions, policy, decided)
+    passing_rows = _passing(queries, decisions, tau, decided)
     for row, query in enumerate(queries):
         places = slice(None) if parents is None else first_of_each(parents, top.positions[row])
         positions, passing = top.positions[row, places], passing_rows[row, places][: query.k].tolist()
         overridden, refused, applies = query.threshold is not None, decided[row] is False, departures(query)
         shown, below, propensities = _shown(query, positions, passing, refused=refused)
-        threshold = query.threshold if overridden else policy.threshold
+        threshold = query.threshold if overridden else tau
         kept = positions[shown]
         yield Answer(
             positions=kept,
@@ -97,10 +97,12 @@ def _is_answered(query: Query, refusal: RefusalScore | None) -> bool | None:
     return None if refusal is None else refusal.answered
 
 
-def _passing(queries: Sequence[Query], decisions: Float32, policy: Policy, answered: Sequence[bool | None]) -> Mask:
+def _passing(
+    queries: Sequence[Query], decisions: Float32, tau: np.float32 | None, answered: Sequence[bool | None]
+) -> Mask:
     """Return which results of n queries pass the cut, (n, w); see `keep_answered` for those that are answered."""
-    tau = -np.inf if policy.threshold is None else policy.threshold
-    thresholds = np.array([tau if query.threshold is None else query.threshold for query in queries], np.float32)
+    usual = -np.inf if tau is None else tau
+    thresholds = np.array([usual if query.threshold is None else query.threshold for query in queries], np.float32)
     passing = keep(decisions, thresholds[:, None])
     passing[[row for row, answer in enumerate(answered) if answer], :1] = True
     passing[[row for row, answer in enumerate(answered) if answer is False]] = False

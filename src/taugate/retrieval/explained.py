@@ -6,7 +6,7 @@ from pydantic import BaseModel, Field
 
 from taugate.errors import InputError
 from taugate.retrieval.comparability import NOT_COMPARABLE
-from taugate.retrieval.policy.policy import PolicyKind
+from taugate.retrieval.policy.names import PolicyKind
 from taugate.retrieval.score_parts import MATCHED_WORDS, Parts
 from taugate.storage.json_values import Json
 

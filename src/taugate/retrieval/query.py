@@ -14,7 +14,8 @@ from taugate.retrieval.documents.store import Document, Documents
 from taugate.retrieval.encoder.encoder import Tokens
 from taugate.retrieval.exploration import Exploration
 from taugate.retrieval.policy.abstention import RefusalScore
-from taugate.retrieval.policy.policy import Mask, PolicyKind
+from taugate.retrieval.policy.names import PolicyKind
+from taugate.retrieval.policy.policy import Mask
 from taugate.retrieval.score_parts import ScoreParts
 from taugate.retrieval.vectors.similarity import Float32
 

@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import NamedTuple, Protocol, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ from taugate.retrieval.comparability import NotComparable
 from taugate.retrieval.cut import cut
 from taugate.retrieval.documents.filters import Filter, both
 from taugate.retrieval.documents.metadata import Metadata
-from taugate.retrieval.encoder.encoder import Role, Tokens
+from taugate.retrieval.encoder.encoder import Encoder, Tokens
 from taugate.retrieval.index.grouping import DocumentSearch, Parents
 from taugate.retrieval.index.hybrid import HybridIndex, words_of
 from taugate.retrieval.index.passages import LocalPassages, Observe, Passages, unobserved
@@ -29,31 +29,6 @@ from taugate.retrieval.score_parts import score_parts
 from taugate.retrieval.vectors.projection import Projection
 from taugate.retrieval.vectors.queries import QueryVectors
 from taugate.retrieval.vectors.similarity import Float32
-
-
-class Encoder(Protocol):
-    """Encodes texts as unit vectors in two steps: tokenize, then embed."""
-
-    def tokenize(self, texts: Sequence[str], role: Role) -> list[Tokens]:
-        """Return the token ids of texts of a role, queries or documents."""
-        ...
-
-    @property
-    def packed(self) -> bool:
-        """True if texts of several lengths share a batch without padding."""
-        ...
-
-    def padded(self, length: int) -> int:
-        """Return the number of tokens at which a text of `length` tokens is encoded."""
-        ...
-
-    def embed(self, tokens: Sequence[Tokens]) -> Float32:
-        """Return unit vectors, (n, d) float32, in the order of `tokens`."""
-        ...
-
-    def single_threaded(self) -> Self:
-        """Return the same encoder on one thread."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,6 +164,7 @@ class Retriever:
         vectors: Float32,
         observe: Observe = unobserved,
         deadlines: Sequence[float | None] | None = None,
+        compared: QueryVectors | None = None,
     ) -> list[Answer]:
         """Answer queries from their vectors: search, rerank if there is a second stage, then cut.
 
@@ -198,13 +174,15 @@ class Retriever:
             observe: Receives the stages of an engine, then "search", which includes filters, "rerank" with a second
                 stage, and "filter", which is the cut.
             deadlines: Time of `time.monotonic` after which each query has the first stage's results; None waits.
+            compared: Result of `with_words`; None if it is not known yet.
 
         Raises:
             InputError: If a filter names a field that no document has.
             EngineUnavailable: If an engine does not answer.
         """
         limits = deadlines or [None] * len(queries)
-        compared = self.with_words([query.text for query in queries], vectors)
+        if compared is None:
+            compared = self.with_words([query.text for query in queries], vectors)
         answers: dict[int, Answer] = {}
         skipped: dict[int, Skipped] = {}
         for second in (None,) if self.second is None else (self.second, None):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from taugate.calibration.gate import engines
+from taugate.calibration.acceptance import engines
 from taugate.cli import main as cli
 from taugate.retrieval.engines.connect import engine_from_environment
 from taugate.retrieval.engines.engine import Engine, EngineKind

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from taugate.calibration.acceptance import engines
 from taugate.calibration.encoding import in_shards
 from taugate.calibration.engines.search import ProposedIndex
-from taugate.calibration.gate import engines
 from taugate.calibration.progress import Job
 from taugate.cli import main as cli
 from taugate.errors import ReleaseError

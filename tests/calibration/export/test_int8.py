@@ -26,6 +26,7 @@ from taugate.retrieval.release.golden import GoldenQuery
 from taugate.retrieval.release.reader import load
 from taugate.retrieval.retriever import Retriever
 from tests.retrieval.release.test_hostile_release import forge
+from tests.sample_part import write_part
 
 pytestmark = pytest.mark.slow
 
@@ -186,7 +187,8 @@ def test_release_of_kernel_is_served_in_float32_without_it(
     assert "int8 needs a processor with AVX2" in line and line.endswith("; encoding queries with encoder-float32")
     with pytest.raises(EncoderError, match="int8 needs a processor with AVX2"):
         load(accepted, precision="int8")
-    assert calibrate(brief, tmp_path / "graph", "--precision", "int8", "--margin", "0.1") == 0
+    few = write_part(brief, tmp_path / "few", 50)
+    assert calibrate(few, tmp_path / "graph", "--precision", "int8", "--margin", "0.1") == 0
     manifest = json.loads((tmp_path / "graph" / current_id(tmp_path / "graph") / "manifest.json").read_bytes())
     assert manifest["encoder"]["runtime"] == "onnxruntime"
     assert load(tmp_path / "graph" / current_id(tmp_path / "graph")).precision == manifest["encoder"]["precision"]
@@ -223,9 +225,9 @@ def _two_encoders(release: Path, manifest: dict) -> None:
 
 @pytest.mark.model
 def test_rejected_int8_keeps_float32(brief: Path, tmp_path: Path) -> None:
-    digests = set()
+    digests, few = set(), write_part(brief, tmp_path / "few", 50)
     for _ in range(2):
-        assert calibrate(brief, tmp_path, "--precision", "int8", "--margin", "0.0001") == 0
+        assert calibrate(few, tmp_path, "--precision", "int8", "--margin", "0.0001") == 0
         manifest = json.loads((tmp_path / current_id(tmp_path) / "manifest.json").read_bytes())
         assert [record["admitted"] for record in manifest["gate"]] == [False]
         assert manifest["encoder"]["precision"] == "float32"

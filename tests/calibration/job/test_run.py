@@ -77,6 +77,7 @@ def test_off_topic_run_gives_rho_of_corpus(
     of_run = manifest(calibrate_run(copy, sample, tmp_path / "b", *rule), capfd)
     near_miss = of_corpus["refusal"]["evidence"].pop("near_miss")
     assert near_miss["queries"]
+    assert of_corpus["refusal"].pop("doubled")["documents"] == 1006  # a run has no documents to forecast by
     assert of_run["refusal"] == of_corpus["refusal"]
     assert of_run["policy"]["tau"] == of_corpus["policy"]["tau"]
     gate = Gate.load(find(tmp_path / "b"))
@@ -357,7 +358,7 @@ def test_component_scores_refuse_questions_that_ranks_cannot_tell_apart(
     message = failure(calibrate_run(run, few, tmp_path / "c", *options), capfd)
     assert "too few queries are judged to fit a model of the component scores" in message
     found = manifest(calibrate_run(run, data, tmp_path / "b", *options), capfd)["refusal"]
-    auroc = {candidate["name"]: candidate["auroc"] for candidate in found["candidates"]}
+    auroc = {candidate["name"]: candidate["auroc"] for candidate in found["limits"]["candidates"]}
     assert (found["score"], found["certified"], auroc["best_similarity"]) == ("components", True, 0.5)
     assert auroc["components"] > 0.8
     gate = Gate.load(find(tmp_path / "b"))

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taugate.calibration.gate.baseline import DEPTH, SearchTrial
+from taugate.calibration.acceptance.baseline import DEPTH, SearchTrial
 from taugate.calibration.metrics.clusters import SamplingUnits, clusters
 from taugate.calibration.metrics.documents import chance_of_a_hit, grades_of, relevant_passages
 from taugate.calibration.metrics.ranking import JudgedQueries

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from taugate.calibration.gate.baseline import RankingOutcomes
+from taugate.calibration.acceptance.baseline import RankingOutcomes
 from taugate.calibration.metrics.own_documents import exclude_own, positions_excluding_own, search_excluding_own
 from taugate.ingestion.dataset.beir import LabelledQuery
 from taugate.registry.catalog import current_id

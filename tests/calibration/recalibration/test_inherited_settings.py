@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from taugate.calibration.acceptance.lexical import PROVISIONAL_WEIGHT
 from taugate.calibration.encoding.source import RequestedEncoder
-from taugate.calibration.gate.lexical import PROVISIONAL_WEIGHT
 from taugate.calibration.job.calibration import calibrate
 from taugate.calibration.progress import Job
 from taugate.calibration.recalibration.settings import (

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from taugate.calibration.report.adapted import AdaptedSection, paper_rows, separation_figure
+from taugate.calibration.report.adapted import of_law, separation_figure
 from taugate.retrieval.release.adaptation import TrainingRecord
 from taugate.retrieval.release.measures import MeasuresRecord
 from tests.adaptation.records import adaptation, measures
@@ -22,7 +22,6 @@ def test_adapted_section_requires_measures(papers: Studied, adapted: Studied) ->
     assert "adapted" not in check(papers.page()).text
     without = papers.with_records(adaptation=adaptation(None))
     assert "adapted" not in check(without.page()).text
-    assert AdaptedSection.of(None) is None
     assert "base<b>model" in check(adapted.page()).text["adapted"]  # shown, not run
 
 
@@ -33,8 +32,7 @@ def test_measures_are_shown_before_and_after(adapted: Studied) -> None:
         assert shown in text
     assert "10 queries with 3 paraphrases each, by rules" in page.text["papers"]
     assert "-0.0500 (-0.0600 to -0.0400)" in page.text["adapted"]
-    rows = paper_rows(measures(), "adapter")
-    assert [row.after[0] for row in rows if row.name.startswith("spectrum")] == ["–"] * 4
+    assert [of_law(measures().spectrum.after, part)[0] for part in ("beta", "tail", "fit", "whole")] == ["–"] * 4
 
 
 def test_encoders_tried_are_listed(adapted: Studied) -> None:

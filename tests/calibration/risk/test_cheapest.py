@@ -1,16 +1,22 @@
 """What would be certified instead: the counts are those of a calibration, and the advice can be followed."""
 
 import re
+from itertools import product
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
 
 from taugate.calibration.metrics.clusters import SamplingUnits
+from taugate.calibration.metrics.ranking import AnsweredQueries, JudgedQueries, ScoredQueries
 from taugate.calibration.metrics.splits import MIN_CALIBRATING, HoldoutSplit, QueryRoles
-from taugate.calibration.risk.cheapest import RuleVariant, remedy
+from taugate.calibration.risk.cheapest import RuleVariant, certifying_count, remedy
 from taugate.calibration.risk.words import shortage
 from taugate.calibration.settings.rules import ThresholdRule
+from taugate.calibration.threshold.calibration_queries import CalibrationQueries
+from taugate.retrieval.index.top_k import TopK
+from taugate.retrieval.policy.names import ThresholdKind
 from taugate.retrieval.release.evidence import Certificate
 from tests.calibration.commands import Capture, small
 
@@ -31,11 +37,35 @@ def test_certifying_count_matches_calibration(holdout: float, labels: int) -> No
     members = HoldoutSplit.by_query(np.random.default_rng(0), labels, holdout).calibration
     parts = QueryRoles.draw(members, units, 0)
     enough = len(members) >= MIN_CALIBRATING
-    assert way(holdout, "relative").certifying(labels) == len(members)
-    assert way(holdout).certifying(labels) == len(members)
-    assert way(holdout, "probability").certifying(labels) == len(parts.not_fitting) * enough
+    assert certifying_count(way(holdout, "relative"), labels) == len(members)
+    assert certifying_count(way(holdout), labels) == len(members)
+    assert certifying_count(way(holdout, "probability"), labels) == len(parts.not_fitting) * enough
     certify = parts.not_fitting if enough else members  # with too few, `auto` is `relative`
-    assert way(holdout, guarantee="expected-loss").certifying(labels) == len(certify)
+    assert certifying_count(way(holdout, guarantee="expected-loss"), labels) == len(certify)
+
+
+@pytest.mark.parametrize("refuses", [False, True])
+@pytest.mark.parametrize("holdout", [0.0, 0.3])
+@pytest.mark.parametrize("labels", [20, 43, 141])
+def test_certifying_count_is_of_queries_that_certify(labels: int, holdout: float, refuses: bool) -> None:
+    """For all rules: as many as `CalibrationQueries` takes, none if the named policy's model cannot be fitted."""
+    units = SamplingUnits.from_clusters(np.arange(labels))
+    members = HoldoutSplit.by_query(np.random.default_rng(0), labels, holdout).calibration
+    roles, scores = QueryRoles.assign(members, units, 0), np.zeros(labels, dtype=np.float32)
+    top = TopK(scores[:, None], np.zeros((labels, 1), dtype=np.int64))
+    judged = JudgedQueries(top, np.zeros((labels, 1), dtype=np.int64), np.ones(labels), scores)
+    # Without held-out queries, those that fit the model limit ρ.
+    answering = AnsweredQueries(
+        scores, scores[:0], np.float32(0), certified=True, fitted=roles is not None and not holdout
+    )
+    scored = ScoredQueries(judged, top, None, None, answering if refuses else None)
+    queries = CalibrationQueries(scored, members, np.zeros((1, 1), dtype=np.int64), roles, None, units, 0)
+    for policy, guarantee in product((*get_args(ThresholdKind), "auto"), ("high-probability", "expected-loss")):
+        rule = RuleVariant(holdout, ThresholdRule.from_options(policy=policy, guarantee=guarantee), refuses=refuses)
+        expected = len(queries.certifying(model=rule.rule.needs_model))
+        if roles is None and rule.rule.score is not None and rule.rule.score.needs_model:
+            expected = 0
+        assert certifying_count(rule, labels) == expected, (policy, guarantee)
 
 
 WAYS = [way(0.0, "similarity"), way(0.3), way(0.3, "probability"), way(0.9, "auto", "expected-loss")]
@@ -45,8 +75,8 @@ WAYS = [way(0.0, "similarity"), way(0.3), way(0.3, "probability"), way(0.9, "aut
 @pytest.mark.parametrize("needed", [1, 59, 299])
 def test_labels_needed_is_minimal(asked: RuleVariant, needed: int) -> None:
     labels = asked.labels_needed(needed)
-    assert asked.certifying(labels) >= needed
-    assert all(asked.certifying(fewer) < needed for fewer in range(labels))
+    assert certifying_count(asked, labels) >= needed
+    assert all(certifying_count(asked, fewer) < needed for fewer in range(labels))
 
 
 def certificate(limit: str, queries: int, needed: int, bound: float = 0.2, loss: float = 0.0) -> Certificate:

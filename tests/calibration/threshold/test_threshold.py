@@ -11,7 +11,8 @@ from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.threshold.decide import bootstrap_threshold, gamma, unrestricted_threshold
 from taugate.drift.overlap import overlap_thresholds, share_above
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.policy.policy import Metric, keep
+from taugate.retrieval.policy.names import Metric
+from taugate.retrieval.policy.policy import keep
 
 
 def judged(scores: np.ndarray, grades: np.ndarray) -> JudgedQueries:

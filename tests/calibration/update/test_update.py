@@ -338,7 +338,7 @@ def test_unreadable_release_is_rejected(
     (copy / first / "encoder" / "model.onnx").write_bytes(b"broken")
     assert "encoder/model.onnx" in refused([str(data), "--releases", str(copy)], capfd)
     manifest = other / first / "manifest.json"
-    manifest.write_bytes(manifest.read_bytes().replace(b'"schema_version": 2', b'"schema_version": 9'))
+    manifest.write_bytes(manifest.read_bytes().replace(b'"schema_version": 3', b'"schema_version": 9'))
     assert "schema version 9" in refused([str(data), "--releases", str(other)], capfd)
 
 

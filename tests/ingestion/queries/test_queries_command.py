@@ -233,7 +233,7 @@ def test_unusable_key_file_is_refused(
         path.write_bytes(content.encode() if isinstance(content, str) else content)
     monkeypatch.setenv("TAUGATE_LLM_KEY_FILE", str(path))
     assert main(command(write(tmp_path / "data"), model, "--yes")) == 2
-    assert "named by TAUGATE_LLM_KEY_FILE" in capsys.readouterr().err
+    assert f"TAUGATE_LLM_KEY_FILE: {path} " in capsys.readouterr().err
     monkeypatch.setenv("TAUGATE_LLM_KEY", "x")
     assert main(command(tmp_path / "data", model, "--yes")) == 2
     assert "are both set" in capsys.readouterr().err

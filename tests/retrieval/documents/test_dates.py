@@ -9,7 +9,8 @@ from pydantic_core import PydanticCustomError
 from taugate.errors import InputError
 from taugate.retrieval.documents.dates import instant, written
 from taugate.retrieval.documents.field_types import FieldTypes
-from taugate.retrieval.documents.filter_schema import read_filter, write_filter
+from taugate.retrieval.documents.filter_schema import read_filter
+from taugate.retrieval.documents.filters import filter_json
 from taugate.retrieval.documents.metadata import Metadata, holds
 from taugate.retrieval.documents.store import Document
 
@@ -53,7 +54,7 @@ def test_date_bounds_select_documents(condition: dict[str, Any], found: list[int
     METADATA.check_kinds(query_filter)
     assert np.flatnonzero(METADATA.where(query_filter)).tolist() == found
     assert [place for place, each in enumerate(DOCUMENTS) if holds(query_filter, each.metadata)] == found
-    again = read_filter(write_filter(query_filter))
+    again = read_filter(filter_json(query_filter))
     assert again is not None
     assert np.flatnonzero(METADATA.where(again)).tolist() == found
 

@@ -14,8 +14,8 @@ from pydantic import ValidationError
 from pydantic_core import PydanticCustomError
 
 from taugate.errors import InputError
-from taugate.retrieval.documents.filter_schema import MAX_CONDITIONS, read_filter, write_filter
-from taugate.retrieval.documents.filters import AnyOf, Filter, Not, OneOf, Range, all_of, on_fields
+from taugate.retrieval.documents.filter_schema import MAX_CONDITIONS, read_filter
+from taugate.retrieval.documents.filters import AnyOf, Filter, Not, OneOf, Range, all_of, filter_json, on_fields
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import Document, DocumentStore, DocumentWriter
 from taugate.service.api.schemas import SearchRequest
@@ -163,7 +163,7 @@ def test_filter_agrees_with_plain_python(records: list[dict[str, Any]], data: st
 def test_written_filter_selects_same_documents(query_filter: Filter) -> None:
     metadata = Metadata.of(documents([{"a": value} for value in (None, 0, 1, 2.5, 3, "", "a", False, True)]))
     try:
-        again = read_filter(orjson.loads(orjson.dumps(write_filter(query_filter))))
+        again = read_filter(orjson.loads(orjson.dumps(filter_json(query_filter))))
     except PydanticCustomError as error:
         assert f"at most {MAX_CONDITIONS}" in error.message()
         assume(False)

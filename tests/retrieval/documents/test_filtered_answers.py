@@ -9,7 +9,8 @@ from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.index.build import build
 from taugate.retrieval.policy.background import Background
-from taugate.retrieval.policy.policy import Policy, PolicyKind
+from taugate.retrieval.policy.names import PolicyKind
+from taugate.retrieval.policy.policy import Policy
 from taugate.retrieval.policy.relevance import FEATURES, Logistic, Relevance
 from taugate.retrieval.query import Answer, Query
 from taugate.retrieval.retriever import Retriever

@@ -13,7 +13,7 @@ from safetensors.numpy import load_file, save_file
 from taugate.errors import InputError, ReleaseError
 from taugate.retrieval.documents.columns import Column, TagColumn
 from taugate.retrieval.documents.filter_schema import read_filter
-from taugate.retrieval.documents.filters import Condition, Filter, OneOf, Range, all_of
+from taugate.retrieval.documents.filters import Filter, OneOf, Range, all_of
 from taugate.retrieval.documents.metadata import Metadata, holds
 from taugate.retrieval.documents.sorted_values import SortedValues
 from taugate.retrieval.documents.store import Document, MetadataValue, Scalar
@@ -48,7 +48,7 @@ def metadata(documents: list[Document]) -> Metadata:
     return Metadata.of(documents)
 
 
-def meets(document: Document, condition: Condition) -> bool:
+def meets(document: Document, condition: OneOf | Range) -> bool:
     """The contract's words, for one document."""
     value = document.metadata.get(condition.field)
     if value is None:

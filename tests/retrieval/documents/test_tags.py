@@ -72,7 +72,7 @@ def test_tag_column_agrees_with_loop() -> None:
     column = Metadata.of(corpus(*records)).columns["tags"]
     assert isinstance(column, TagColumn)
     for query_filter in (["t0"], ["t1", "t49"], [f"t{tag}" for tag in range(50)], ["absent"]):
-        assert column.where(OneOf.of("tags", *query_filter)).tolist() == [
+        assert column.where_one_of(OneOf.of("tags", *query_filter)).tolist() == [
             bool({*query_filter} & {*record["tags"]}) for record in records
         ]
     assert column.codes.nbytes <= 4 * sum(max(1, len(record["tags"])) for record in records)

@@ -100,6 +100,7 @@ def test_changed_manifest_byte_is_refused(release: Path, data: st.DataObject) ->
 
 
 @pytest.mark.slow
+@settings(max_examples=20)  # each draws thousands of numbers
 @given(st.randoms(use_true_random=False))
 def test_key_order_does_not_change_digest(release: Path, random: Any) -> None:
     def shuffled(value: Any) -> Any:

@@ -8,7 +8,7 @@ import pytest
 
 from taugate.cli import main as cli
 from taugate.registry.catalog import find
-from taugate.retrieval.policy.policy import PolicyKind
+from taugate.retrieval.policy.names import PolicyKind
 from taugate.retrieval.release.query_arrays import Reference
 from taugate.retrieval.release.reader import load
 from taugate.retrieval.release.threshold_curve import quantiles, threshold_curve

@@ -65,8 +65,7 @@ def test_page_loads_and_runs_nothing(service: ServiceProcess) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [400, 1280])
+@pytest.mark.parametrize(("width", "scheme"), [(400, "light"), (1280, "dark")])
 def test_page_passes_axe_and_fits_its_window(
     browser: Browser, service: ServiceProcess, scheme: Literal["light", "dark"], width: int
 ) -> None:

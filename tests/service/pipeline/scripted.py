@@ -144,7 +144,7 @@ class _Retriever:
     def with_words(self, texts: Sequence[str], vectors: np.ndarray) -> np.ndarray:
         return vectors
 
-    def answer(self, queries: Sequence[Query], vectors: np.ndarray, observe: object, deadlines: object) -> list[Any]:
+    def answer(self, queries: Sequence[Query], vectors: np.ndarray, *_: object) -> list[Any]:
         group: list[Any] = [query.text for query in queries]
         self._script.groups.append(group)
         if any(item.fate == "search" for item in group):

@@ -12,6 +12,7 @@ import pytest
 from playwright.sync_api import Browser, Route, expect
 
 from taugate.retrieval.policy.policy import POLICIES
+from taugate.retrieval.release.questions import CalibrationQuestion
 from taugate.service.api.playground.files import page_files
 from tests.browser import cut_off, violations
 from tests.retrieval.release.clones import SUMMARY, with_refusals
@@ -399,3 +400,24 @@ def test_numbers_are_formatted_consistently(playground: Playground) -> None:
     assert computed(
         playground, f"[.39, .41].map(score => page.isKept({{score}}, {reply}, {{tau: .5, rho: null}}))"
     ) == [False, True]
+
+
+def test_moved_thresholds_do_what_calibration_says(playground: Playground) -> None:
+    """Outcomes in the page are those of `CalibrationQuestion.outcome`, with and without τ and ρ."""
+    rng = np.random.default_rng(0)
+    questions = []
+    for kind in ("answerable", "unanswerable", "off_topic") * 20:
+        values = np.sort(rng.random(3).astype(np.float32))[::-1].tolist()
+        rank = int(rng.integers(1, 4)) if kind == "answerable" and rng.random() < 0.7 else None
+        score = float(np.float32(rng.random())) if rng.random() < 0.5 else None
+        right = None if rank is None else values[rank - 1]
+        questions.append(
+            CalibrationQuestion(
+                text="", kind=kind, heldout=False, values=values, best=values[0], refusal=score, rank=rank, right=right
+            )
+        )
+    given = json.dumps([question.model_dump() for question in questions])
+    for tau, rho in ((None, None), (0.5, None), (None, 0.5), (0.4, 0.6), (questions[0].values[1], questions[3].best)):
+        at = json.dumps({"tau": tau, "rho": rho})
+        outcomes = computed(playground, f"{given}.map((question) => page.outcomeOf(question, {at}))")
+        assert outcomes == [question.outcome(tau, rho) for question in questions]

@@ -18,12 +18,7 @@ import torch
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 from torch.utils.data import Dataset
-from transformers import (
-    AutoModelForMaskedLM,
-    DataCollatorForLanguageModeling,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-)
+from transformers import AutoModelForMaskedLM, DataCollatorForLanguageModeling, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.trainer_pt_utils import get_length_grouped_indices
 
 from taugate.adaptation.training.plan import NothingToLearn
@@ -39,11 +34,7 @@ _STREAM = 4  # random stream of the seed for the order of the sentences
 
 
 def pretrain(
-    model: SentenceTransformer,
-    name: str,
-    texts: Sequence[str],
-    run: TrainingRun,
-    schedule: Schedule,
+    model: SentenceTransformer, name: str, texts: Sequence[str], run: TrainingRun, schedule: Schedule
 ) -> list[float]:
     """Change the weights of a model's transformer in place, and return the loss of every step.
 

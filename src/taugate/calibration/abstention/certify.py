@@ -26,7 +26,7 @@ from threadpoolctl import threadpool_limits
 
 from taugate.calibration.abstention import words
 from taugate.calibration.abstention.choose import LabelledGroups, choose_score
-from taugate.calibration.abstention.refusal import Refusal
+from taugate.calibration.abstention.refusal import StudiedRefusal
 from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.metrics.ranking import AnsweredQueries
 from taugate.calibration.risk.certify import CertifiedThreshold, LossLimit, certify, upper_loss_limit
@@ -177,7 +177,7 @@ def _mirrored(tau: float) -> float:
     return float(np.nextafter(np.float32(-tau), np.float32(np.inf)))
 
 
-def refuse_within_limits(rule: AbstentionRule, groups: LabelledGroups) -> Refusal:
+def refuse_within_limits(rule: AbstentionRule, groups: LabelledGroups) -> StudiedRefusal:
     """Choose the score by which queries are refused, and certify its threshold.
 
     Args:
@@ -196,7 +196,7 @@ def refuse_within_limits(rule: AbstentionRule, groups: LabelledGroups) -> Refusa
     return _refusal(AnswerRule(chosen.score, float(record.rho or 0)), record, groups, chosen.curves)
 
 
-def keep_refusal(kept: tuple[AnswerRule, RefusalRecord], groups: LabelledGroups) -> Refusal:
+def keep_refusal(kept: tuple[AnswerRule, RefusalRecord], groups: LabelledGroups) -> StudiedRefusal:
     """Score queries by a rule that was chosen and certified earlier, possibly on other documents.
 
     The score's model and its threshold do not change; the terms and vectors for its signals are those of this corpus.
@@ -220,7 +220,7 @@ def keep_refusal(kept: tuple[AnswerRule, RefusalRecord], groups: LabelledGroups)
     return _refusal(replace(rule, score=score), record, groups, {score.name: (scores[0], scores[1])})
 
 
-def limits_again(kept: Refusal, clusters: NDArray[np.int64]) -> tuple[ErrorLimit | None, ErrorLimit | None]:
+def limits_again(kept: StudiedRefusal, clusters: NDArray[np.int64]) -> tuple[ErrorLimit | None, ErrorLimit | None]:
     """Measure both errors of a kept rule again, by the queries that would certify it now; None without any of a kind.
 
     Args:
@@ -255,8 +255,8 @@ def _certifying(scores: Float32, clusters: NDArray[np.int64], rows: NDArray[np.i
 
 def _refusal(
     rule: AnswerRule, record: RefusalRecord, groups: LabelledGroups, curves: Mapping[ScoreName, tuple[Float32, Float32]]
-) -> Refusal:
+) -> StudiedRefusal:
     """Combine a rule with the scores of all queries, `curves` by the names of scores, that in force first."""
     in_force = next(iter(curves.values()))
     answering = AnsweredQueries(*in_force, np.float32(rule.tau))
-    return Refusal(rule, record, answering, groups.division.certify, curves)
+    return StudiedRefusal(rule, record, answering, groups.division.certify, curves)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from taugate.calibration.abstention.refusal import Refusal, count_refused
+from taugate.calibration.abstention.refusal import StudiedRefusal, count_refused
 from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.metrics.ranking import ScoredQueries
 from taugate.calibration.relevance.unanswered import UnansweredQuestions
@@ -13,7 +13,7 @@ from taugate.retrieval.vectors.similarity import Float32
 
 
 def refused_unanswerable(
-    scored: ScoredQueries, policy: PolicyRecord, units: SamplingUnits, refusal: Refusal | None
+    scored: ScoredQueries, policy: PolicyRecord, units: SamplingUnits, refusal: StudiedRefusal | None
 ) -> RefusedQuestions:
     """Count the labelled unanswerable queries without a result, among those that did not choose a score.
 

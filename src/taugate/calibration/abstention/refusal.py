@@ -50,7 +50,7 @@ _FOLDS = 50
 
 
 @dataclass(frozen=True)
-class Refusal:
+class StudiedRefusal:
     """What refuses queries as a whole, with the scores of all labelled queries.
 
     Attributes:

@@ -1,6 +1,6 @@
 """Formats of numbers and names of rules, the same in the terminal and on every page; never −0."""
 
-from taugate.retrieval.release.evidence import Interval
+from taugate.retrieval.release.evidence import Estimate, Interval, Shift
 from taugate.retrieval.release.manifest import ReleaseManifest
 
 NOTHING = "–"
@@ -35,6 +35,22 @@ def brief(value: int) -> str:
 def limits(value: Interval, digits: int = 4) -> str:
     """Format the limits of an interval in brackets."""
     return f"({fixed(value.lower, digits)}–{fixed(value.upper, digits)})"
+
+
+def alone(value: float | None) -> tuple[str, str]:
+    """Format a number as the cell of a table that has no interval beside it."""
+    return fixed(value), ""
+
+
+def estimate(value: Interval) -> tuple[str, str]:
+    """Format an estimate and its interval, with that by document if it has one, as the cell of a table."""
+    by_document = value.by_document if isinstance(value, Estimate) else None
+    return fixed(value.mean), limits(value) + ("" if by_document is None else f" by document {limits(by_document)}")
+
+
+def shift(value: Shift | None) -> tuple[str, str]:
+    """Format a detected shift with its effect size as the cell of a table."""
+    return alone(None) if value is None else (fixed(abs(value.points)), f"({fixed(abs(value.effect), 2)})")
 
 
 METRICS = {

@@ -1,11 +1,12 @@
 """The template of the report of a release."""
 
 import re
+from collections.abc import Callable
 from functools import cache
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined, Template
 
-from taugate.calibration.charts.numbers import count, fixed, limits, percent, signed
+from taugate.calibration.charts.numbers import alone, count, estimate, fixed, limits, percent, shift, signed
 
 # Tags and elements whose text is not prose, or an option of a command.
 _OPTIONS = re.compile(
@@ -14,7 +15,7 @@ _OPTIONS = re.compile(
 
 
 @cache
-def template(package: str, name: str) -> Template:
+def template(package: str, name: str, *filters: Callable[..., object]) -> Template:
     """Load a page's template with the macros, style sheet and number filters that all pages share.
 
     Values are escaped, because queries and documents are untrusted text.
@@ -22,6 +23,7 @@ def template(package: str, name: str) -> Template:
     Args:
         package: Dotted name of the package that holds the template.
         name: File name of the template.
+        filters: Further formats, by the names of the functions.
     """
     environment = Environment(
         loader=ChoiceLoader([PackageLoader(package, "."), PackageLoader("taugate.calibration.charts", ".")]),
@@ -30,7 +32,8 @@ def template(package: str, name: str) -> Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {function.__name__: function for function in (fixed, percent, count, signed, limits)}
+    formats = (fixed, percent, count, signed, limits, alone, estimate, shift, *filters)
+    environment.filters |= {function.__name__: function for function in formats}
     return environment.get_template(name)
 
 

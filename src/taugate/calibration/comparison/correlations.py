@@ -28,13 +28,13 @@ def correlations(encoders: Sequence[MeasuredEncoder]) -> dict[str, float | None]
     A pair of measures is left out unless three encoders have both; its correlation is None if one of them is constant.
     """
     rows = [_row(encoder) for encoder in encoders]
-    found = {}
+    correlated = {}
     for x, y in _PAIRS:
         values = np.array([(row[x], row[y]) for row in rows if {x, y} <= row.keys()])
         if len(values) >= MIN_ENCODERS:
             constant = (np.ptp(values, axis=0) == 0).any()
-            found[f"{x} and {y}"] = None if constant else float(np.corrcoef(values.T)[0, 1])
-    return found
+            correlated[f"{x} and {y}"] = None if constant else float(np.corrcoef(values.T)[0, 1])
+    return correlated
 
 
 def _row(encoder: MeasuredEncoder) -> dict[str, float]:

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
+from taugate.calibration.acceptance.baseline import RankingOutcomes
 from taugate.calibration.charts.numbers import percent
 from taugate.calibration.comparison.general_set import general_set
 from taugate.calibration.comparison.measures import EncoderMeasures
 from taugate.calibration.comparison.simultaneous import simultaneous_intervals
-from taugate.calibration.gate.baseline import RankingOutcomes
 from taugate.calibration.metrics.clusters import PerQuery, SamplingUnits
-from taugate.retrieval.policy.policy import Metric
+from taugate.retrieval.policy.names import Metric
 from taugate.retrieval.release.evidence import Interval, IsotropyRecord
 from taugate.retrieval.release.measures import ForgettingRecord
 from taugate.retrieval.release.outcome_records import MetricsRecord

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Self
 
-from taugate.calibration.gate.baseline import RankingOutcomes, SearchTrial
+from taugate.calibration.acceptance.baseline import RankingOutcomes, SearchTrial
 from taugate.calibration.metrics.clusters import PerQuery, SamplingUnits, clusters
 from taugate.calibration.risk.paired import paired_losses
 from taugate.calibration.settings.rules import CONFIDENCE

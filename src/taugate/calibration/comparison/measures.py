@@ -7,10 +7,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from taugate.calibration.acceptance.baseline import RankingOutcomes, SearchTrial
 from taugate.calibration.comparison.general_set import general_set
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.corpus import encode
-from taugate.calibration.gate.baseline import RankingOutcomes, SearchTrial
 from taugate.calibration.metrics.familiarity import PARAPHRASES, QUERIES, domain_familiarity
 from taugate.calibration.metrics.isotropy import isotropy
 from taugate.calibration.metrics.separation import separation

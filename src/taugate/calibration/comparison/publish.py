@@ -155,12 +155,7 @@ def _promote(
         if (objection := trial()) is not None:
             return Published(code=NOT_PROMOTED, message=objection, decision=decision)
     manifest = promotion.promote(
-        releases,
-        name,
-        requested.trusted,
-        force=requested.force,
-        new_encoder=requested.new_encoder,
-        rule=satisfied,
+        releases, name, requested.trusted, force=requested.force, new_encoder=requested.new_encoder, rule=satisfied
     )
     return Published(promoted=True, decision=decision, provisional=manifest.state == "provisional")
 

@@ -96,12 +96,7 @@ def encode_corpus(
 
 
 def encode_spool(
-    spool: Path,
-    location: str,
-    encoder: ExportedEncoder,
-    workers: Workers,
-    job: Job,
-    shard_rows: int = SHARD_ROWS,
+    spool: Path, location: str, encoder: ExportedEncoder, workers: Workers, job: Job, shard_rows: int = SHARD_ROWS
 ) -> Encoded:
     """Encode the documents in `spool`, as DocumentWriter wrote it; otherwise like `encode_corpus`."""
     place = open_place(location)

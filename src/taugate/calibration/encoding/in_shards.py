@@ -63,12 +63,7 @@ def encode_in_shards(
 
 
 def _encoded(
-    encoder: ExportedEncoder,
-    spool: Path,
-    folder: Path,
-    total: int,
-    job: Job,
-    reusable: ReusableVectors | None = None,
+    encoder: ExportedEncoder, spool: Path, folder: Path, total: int, job: Job, reusable: ReusableVectors | None = None
 ) -> ShardedVectors:
     place = open_place(str(folder))
     records: list[ShardRecord] = []

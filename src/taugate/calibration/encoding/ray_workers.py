@@ -24,11 +24,7 @@ from taugate.storage.folders import staging_folder
 
 # Ray reads these at import, here and in its processes. It then installs nothing and prints nothing to the terminal; its
 # errors arrive as exceptions anyway. taugate.telemetry keeps it from reporting.
-_QUIET = {
-    "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
-    "RAY_BACKEND_LOG_LEVEL": "fatal",
-    "PYTHONWARNINGS": "ignore",
-}
+_QUIET = {"RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0", "RAY_BACKEND_LOG_LEVEL": "fatal", "PYTHONWARNINGS": "ignore"}
 _LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}  # despite its name: every server listens on 127.0.0.1 only
 _STORE_BYTES = 80 << 20  # Ray's minimum is 75 MiB; only descriptions of shards pass through the store
 _RETRIES = 5  # of a shard whose worker died; after that the shard itself, or too little memory, is the cause

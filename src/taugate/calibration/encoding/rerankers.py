@@ -25,10 +25,7 @@ from taugate.retrieval.release.second_stage import TokenVectorsRecord
 from taugate.retrieval.rerank import cross_encoder, token_encoder
 from taugate.retrieval.rerank.cross_encoder import CrossEncoder
 from taugate.retrieval.rerank.endpoint import RerankerEndpoint, reranker_endpoint
-from taugate.retrieval.rerank.late_interaction import (
-    TOKEN_VECTORS,
-    LateInteraction,
-)
+from taugate.retrieval.rerank.late_interaction import TOKEN_VECTORS, LateInteraction
 from taugate.retrieval.rerank.reranker import Reranker, TextReranker
 from taugate.retrieval.rerank.token_encoder import TokenEncoder
 from taugate.storage.files import sha256_json

@@ -15,12 +15,7 @@ from taugate.errors import EncoderError
 from taugate.retrieval.encoder.graph import MODEL
 from taugate.retrieval.encoder.tokenizer import TOKENIZER
 from taugate.retrieval.release.reranker_adaptation import read_reranker_adaptation
-from taugate.retrieval.rerank.cross_encoder import (
-    CONFIG,
-    Activation,
-    CrossEncoder,
-    CrossEncoderConfig,
-)
+from taugate.retrieval.rerank.cross_encoder import CONFIG, Activation, CrossEncoder, CrossEncoderConfig
 from taugate.retrieval.rerank.pair_models import INPUTS
 from taugate.retrieval.vectors.similarity import Float32
 

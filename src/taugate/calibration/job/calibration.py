@@ -8,6 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Self
 
+from taugate.calibration.acceptance.accept import accept_candidates
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.corpus import encode_dataset, query_texts
 from taugate.calibration.encoding.encoder_fit import trained_similarity
@@ -17,7 +18,6 @@ from taugate.calibration.encoding.rerankers import RequestedReranker
 from taugate.calibration.encoding.source import Encoders, RequestedEncoder
 from taugate.calibration.engines.stored import vectors_reusable_from_current
 from taugate.calibration.engines.upload import connect_engine
-from taugate.calibration.gate.accept import accept_candidates
 from taugate.calibration.job.candidates import most_candidates
 from taugate.calibration.job.reading import check_sizes, read_labelled, sampling_units, without_encoder
 from taugate.calibration.job.release_stages import Calibration

@@ -3,9 +3,9 @@
 import statistics
 import time
 
+from taugate.calibration.acceptance.gate import gate_line
+from taugate.calibration.acceptance.reranking import CheaperStage
 from taugate.calibration.encoding.rerankers import RequestedReranker
-from taugate.calibration.gate.gate import gate_line
-from taugate.calibration.gate.reranking import CheaperStage
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.study.reranked import RerankedSearch, score_pairs
 from taugate.retrieval.release.search_records import GateRecord

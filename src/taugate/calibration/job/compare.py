@@ -6,10 +6,10 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from taugate.calibration.acceptance.baseline import RankingOutcomes, SearchTrial
 from taugate.calibration.comparison.encoders import EncoderComparison, EncoderCost, MeasuredEncoder
 from taugate.calibration.comparison.measures import EncoderMeasures, ParaphrasedQueries, encode_with, measure_encoder
 from taugate.calibration.encoding.source import RequestedEncoder
-from taugate.calibration.gate.baseline import RankingOutcomes, SearchTrial
 from taugate.calibration.job.calibration import CalibrationRequest, run_stages
 from taugate.calibration.job.release_stages import Calibration
 from taugate.calibration.progress import Job
@@ -85,7 +85,7 @@ def _measured(
     with inputs.job.task("timing the encoder"):
         cost = _cost(encoder, queries, texts, vectors) if reads_texts else EncoderCost(None, None, 0, vectors)
     manifest, policy = calibration.manifest(), decided.policy
-    thresholds = {each.method: each.tau for each in decided.alternatives} | {policy.method: policy.tau}
+    thresholds = {rule.method: rule.tau for rule in decided.alternatives} | {policy.method: policy.tau}
     return MeasuredEncoder(
         name=name,
         k=inputs.settings.k,

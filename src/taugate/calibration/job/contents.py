@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.calibration.gate.accepted import AcceptedSearch
+from taugate.calibration.acceptance.accepted import AcceptedSearch
 from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.relevance.probes import LabelledSearch
 from taugate.calibration.study.outcomes import Calibrated, drift_reference, golden_rows, query_outcomes
@@ -34,12 +34,7 @@ from taugate.retrieval.release.layout import (
 
 
 def write_files(
-    accepted: AcceptedSearch,
-    calibrated: Calibrated,
-    search: LabelledSearch,
-    spool: Path,
-    report: str,
-    release: Path,
+    accepted: AcceptedSearch, calibrated: Calibrated, search: LabelledSearch, spool: Path, report: str, release: Path
 ) -> None:
     """Write every file of a release except its manifest.
 

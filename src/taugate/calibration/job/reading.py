@@ -3,8 +3,8 @@
 from dataclasses import replace
 from pathlib import Path
 
+from taugate.calibration.acceptance.indexes import check_index_trainable
 from taugate.calibration.encoding.input_options import InputOptions
-from taugate.calibration.gate.indexes import check_index_trainable
 from taugate.calibration.metrics.clusters import SamplingUnits, how_drawn
 from taugate.calibration.metrics.own_documents import max_own_passages, own_passages_of
 from taugate.calibration.metrics.splits import MIN_CALIBRATING, held_out

@@ -55,10 +55,7 @@ class DecidedRelease(Decided):
 
 
 def decide_release(
-    inputs: StudyInputs,
-    studied: Study,
-    inherited: Inherited | None = None,
-    adaptation: AdaptationRecord | None = None,
+    inputs: StudyInputs, studied: Study, inherited: Inherited | None = None, adaptation: AdaptationRecord | None = None
 ) -> DecidedRelease:
     """Choose the threshold, and measure it; `adaptation` is that of the encoder.
 

@@ -11,18 +11,17 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from taugate.calibration.acceptance.gate import gate_line
+from taugate.calibration.acceptance.precision import FASTER
+from taugate.calibration.acceptance.reranking import CheaperStage, JudgedStage
+from taugate.calibration.acceptance.speeds import speeds
 from taugate.calibration.encoding.precisions import CheaperPrecision
 from taugate.calibration.encoding.rerankers import RequestedReranker, cheaper_reranker
-from taugate.calibration.gate.gate import gate_line
-from taugate.calibration.gate.precision import FASTER
-from taugate.calibration.gate.reranking import CheaperStage, JudgedStage
-from taugate.calibration.gate.speeds import speeds
 from taugate.calibration.study.corpus import CorpusSearch
 from taugate.calibration.study.reranked import RerankedSearch
 from taugate.errors import EncoderError
 from taugate.retrieval.encoder.bert import processor_path
 from taugate.retrieval.rerank.cross_encoder import CrossEncoder
-from taugate.retrieval.rerank.endpoint import RerankerEndpoint
 from taugate.retrieval.rerank.reranker import Reranker, TextReranker
 
 # Documents whose activations choose the int8 weights, each in two pairs: as many texts as for an encoder.
@@ -50,7 +49,7 @@ def try_precision(
     """
     inputs, reranker = exact.inputs, requested.reranker
     settings, job, documents = inputs.settings.candidates, inputs.job, inputs.dataset.documents
-    if settings.precision == "float32" or isinstance(reranker, RerankerEndpoint) or reranker.is_cheaper:
+    if settings.precision == "float32" or reranker.folder is None or reranker.is_cheaper:
         return None
     precision: CheaperPrecision = "int8" if settings.precision == "auto" else settings.precision
     texts = [documents[row].encoded_text for row in range(0, len(documents), max(1, len(documents) // _DOCUMENTS))]

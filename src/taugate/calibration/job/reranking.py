@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
+from taugate.calibration.acceptance.gate import gate_line
+from taugate.calibration.acceptance.reranking import JudgedStage, separation_in_words
 from taugate.calibration.encoding.rerankers import RequestedReranker
-from taugate.calibration.gate.gate import gate_line
-from taugate.calibration.gate.reranking import JudgedStage, separation_in_words
 from taugate.calibration.job.candidates import fewest_candidates, most_candidates
 from taugate.calibration.job.reranker_precision import try_precision
 from taugate.calibration.metrics.inputs import CalibrationInputs

@@ -4,6 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from taugate.calibration.acceptance.accepted import AcceptedSearch
+from taugate.calibration.acceptance.engines import accept_engine
 from taugate.calibration.encoding.changes import ReusableVectors
 from taugate.calibration.encoding.corpus import EncodedTexts
 from taugate.calibration.encoding.encoder_fit import encoder_fit, encoder_fit_warnings
@@ -11,14 +13,13 @@ from taugate.calibration.encoding.in_shards import encode_in_shards
 from taugate.calibration.encoding.sharded_vectors import ShardedVectors
 from taugate.calibration.encoding.source import Encoders
 from taugate.calibration.engines.upload import UploadedCorpus
-from taugate.calibration.gate.accepted import AcceptedSearch
-from taugate.calibration.gate.engines import accept_engine
 from taugate.calibration.job.reranking import AcceptedSecondStage
 from taugate.calibration.metrics.inputs import CalibrationInputs
 from taugate.calibration.progress import Job
 from taugate.calibration.query_set.warnings import truncation_warning
 from taugate.calibration.study.corpus import CorpusSearch
 from taugate.calibration.study.inherited import Inherited
+from taugate.calibration.study.reranked import RerankedSearch
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.retrieval.engines.engine import Engine
 from taugate.retrieval.release.adaptation import AdaptationRecord
@@ -135,7 +136,7 @@ class Accepted:
     second: AcceptedSecondStage | None = None
 
     @property
-    def searching(self) -> CorpusSearch:
+    def searching(self) -> CorpusSearch | RerankedSearch:
         """The search that is studied: of both stages, or of the only one."""
         return self.first if self.second is None else self.second.searching
 

@@ -16,7 +16,8 @@ from taugate.calibration.metrics.ranking import ScoredQueries
 from taugate.calibration.metrics.splits import HoldoutSplit, Positions
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.drift.overlap import overlap_thresholds, share_above
-from taugate.retrieval.policy.policy import PolicyKind, keep
+from taugate.retrieval.policy.names import PolicyKind
+from taugate.retrieval.policy.policy import keep
 from taugate.retrieval.release.evidence import Estimate, Interval
 from taugate.retrieval.release.outcome_records import Abstention, MetricsRecord
 from taugate.retrieval.vectors.similarity import Float32

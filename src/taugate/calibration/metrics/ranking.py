@@ -21,7 +21,8 @@ from taugate.calibration.metrics.documents import (
 from taugate.calibration.metrics.own_documents import own_passages_of, search_excluding_own
 from taugate.ingestion.dataset.beir import LabelledQuery
 from taugate.retrieval.index.top_k import Searchable, TopK
-from taugate.retrieval.policy.policy import POLICIES, Mask, Metric, PolicyKind, keep_answered, tried
+from taugate.retrieval.policy.names import Metric, PolicyKind
+from taugate.retrieval.policy.policy import POLICIES, Mask, keep_answered, tried
 from taugate.retrieval.vectors.queries import QueryVectors
 from taugate.retrieval.vectors.similarity import Float32
 
@@ -84,12 +85,7 @@ class JudgedQueries:
 
     @classmethod
     def judge(
-        cls,
-        queries: Sequence[LabelledQuery],
-        vectors: QueryVectors,
-        index: Searchable,
-        k: int,
-        parents: Parents = None,
+        cls, queries: Sequence[LabelledQuery], vectors: QueryVectors, index: Searchable, k: int, parents: Parents = None
     ) -> Self:
         """Search every query once; a query that is a document itself is left out of its own results.
 

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.calibration.metrics.clusters import ClusterIds, SamplingUnits
-from taugate.calibration.settings.rules import ThresholdRule
 from taugate.calibration.settings.settings import CalibrationSettings
 
 Positions = NDArray[np.int64]
@@ -133,21 +132,6 @@ class QueryRoles:
         order = np.random.default_rng([seed, 1]).permutation(int(cluster_ids.max()) + 1)
         fits = np.isin(cluster_ids, _leading(order, cluster_ids, round(FIT_SHARE * len(calibration))))
         return cls(calibration[fits], calibration[~fits], cluster_ids[fits])
-
-
-def certifying_count(rule: ThresholdRule, labels: int, holdout: float, *, fits: bool) -> int:
-    """Return how many of `labels` answerable queries certify; 0 if they are too few for a model that the rule names.
-
-    Args:
-        rule: Rule of the threshold.
-        labels: Number of answerable queries.
-        holdout: Share of them held out.
-        fits: Whether a model, or the score that refuses queries, is fitted to some of them, which then certify nothing.
-    """
-    calibrating = labels - held_out(labels, holdout)
-    if calibrating < MIN_CALIBRATING:
-        return 0 if rule.score is not None and rule.score.needs_model else calibrating
-    return calibrating - round(FIT_SHARE * calibrating) if fits else calibrating
 
 
 def cluster_folds(cluster_ids: ClusterIds) -> Iterator[Fold]:

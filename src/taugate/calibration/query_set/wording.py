@@ -110,11 +110,7 @@ def compare_wording(dataset: Dataset, encoded: EncodedTexts, index: Index) -> Wo
 
 
 def _repeated(
-    dataset: Dataset,
-    encoded: EncodedTexts,
-    index: Index,
-    relevant: list[list[int]],
-    passage: Callable[[int], Shingles],
+    dataset: Dataset, encoded: EncodedTexts, index: Index, relevant: list[list[int]], passage: Callable[[int], Shingles]
 ) -> list[RepeatedAnswer]:
     distinct = sorted({position for passages in relevant for position in passages})
     vectors = encoded.documents[np.array(distinct, dtype=np.int64)]

@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
+from taugate.calibration.acceptance.lexical import PROVISIONAL_WEIGHT
 from taugate.calibration.encoding.input_options import InputOptions
 from taugate.calibration.encoding.source import RequestedEncoder
-from taugate.calibration.gate.lexical import PROVISIONAL_WEIGHT
 from taugate.calibration.settings.rules import AbstentionRule, ThresholdRule
 from taugate.calibration.settings.settings import (
     CalibrationSettings,

@@ -109,11 +109,7 @@ class TrialResult:
 
 
 def try_release(
-    releases: Path,
-    name: str,
-    settings: TrialSettings,
-    trusted: TrustedKeys | None,
-    job: Job,
+    releases: Path, name: str, settings: TrialSettings, trusted: TrustedKeys | None, job: Job
 ) -> TrialResult:
     """Have running services try a release beside the current one until enough queries are compared.
 
@@ -131,16 +127,16 @@ def try_release(
         InputError: If a service rejects the key.
     """
     promotion.shadow(releases, name, trusted)
-    asked = _addresses(settings.urls)
-    services = f"{len(asked)} service" + ("s" if len(asked) > 1 else "")
+    addresses = _addresses(settings.urls)
+    services = f"{len(addresses)} service" + ("s" if len(addresses) > 1 else "")
     job.report(f"trying {name} on live traffic: {settings.queries:,} queries of {services}")
     ask_to_reload(settings)
     began = time.monotonic()
     counted: dict[str, dict[str, float]] = {}
     silent: set[str] = set()
     while True:
-        asked = _addresses(settings.urls)  # again each time, because pods come and go
-        for url in asked:
+        addresses = _addresses(settings.urls)  # again each time, because pods come and go
+        for url in addresses:
             try:
                 counted[url] = _counts(_get(f"{url.rstrip('/')}/metrics", settings.key), name)
             except (OSError, ValueError, HTTPException) as error:  # the service may be restarting
@@ -153,7 +149,7 @@ def try_release(
                     silent.add(url)
                     job.report(f"warning: {url}/metrics: {str(error).strip()}; trying again")
         seconds = time.monotonic() - began
-        result = _sum(counted, seconds, settings, tuple(url for url in asked if url not in counted))
+        result = _sum(counted, seconds, settings, tuple(url for url in addresses if url not in counted))
         if result.compared + result.failed >= settings.queries or seconds >= settings.seconds:
             return result
         time.sleep(_PAUSE_SECONDS)
@@ -171,14 +167,14 @@ def ask_to_reload(settings: TrialSettings) -> None:
 
 def _addresses(urls: Iterable[str]) -> list[str]:
     """Return a URL for each address of the hosts: the name of a headless Service is that of all of its pods."""
-    found: list[str] = []
+    services: list[str] = []
     for url in urls:
         parts = urlsplit(url)
         addresses = [] if parts.scheme == "https" or is_on_loopback(url) else _resolve(str(parts.hostname))
         port = "" if parts.port is None else f":{parts.port}"
         hosts = [f"[{address}]" if ":" in address else address for address in addresses]
-        found += [urlunsplit(parts._replace(netloc=host + port)) for host in hosts] if len(hosts) > 1 else [url]
-    return found
+        services += [urlunsplit(parts._replace(netloc=host + port)) for host in hosts] if len(hosts) > 1 else [url]
+    return services
 
 
 def _resolve(host: str) -> list[str]:

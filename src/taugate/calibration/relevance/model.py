@@ -65,6 +65,16 @@ class AppliedRelevance:
     answerable: Float32
     unanswered: Unanswered | None
 
+    @property
+    def of_vectors(self) -> Relevance | None:
+        """The model, if it reads vectors."""
+        return self.relevance if isinstance(self.relevance, Relevance) else None
+
+    @property
+    def of_scores(self) -> ScoreRelevance | None:
+        """The model, if it reads scores alone."""
+        return self.relevance if isinstance(self.relevance, ScoreRelevance) else None
+
 
 @dataclass(frozen=True)
 class EstimatedRelevance(AppliedRelevance):

@@ -15,14 +15,13 @@ from numpy.typing import NDArray
 from taugate.calibration.encoding.corpus import EncodedTexts
 from taugate.calibration.metrics.recall import DeepFigures
 from taugate.calibration.metrics.searched import SearchedQueries
+from taugate.calibration.relevance.model import AppliedRelevance
 from taugate.calibration.relevance.unanswered import UnansweredQuestions
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.retrieval.documents.store import Document
-from taugate.retrieval.index.hybrid import HybridIndex
+from taugate.retrieval.index.hybrid import words_of
 from taugate.retrieval.index.top_k import Index, TopK
 from taugate.retrieval.policy.policy import Mask
-from taugate.retrieval.policy.relevance import Relevance
-from taugate.retrieval.policy.score_relevance import ScoreRelevance
 from taugate.retrieval.vectors.similarity import Float32
 
 Positions = NDArray[np.int64]
@@ -52,7 +51,8 @@ class LabelledSearch(SearchedQueries):
     @property
     def score_name(self) -> str:
         """What the index compares documents by."""
-        shared = f" + {self.index.weight:g} · shared words" if isinstance(self.index, HybridIndex) else ""
+        hybrid = words_of(self.index)
+        shared = "" if hybrid is None else f" + {hybrid.weight:g} · shared words"
         return f"cosine similarity{shared}"
 
     def document(self, number: int) -> Document:
@@ -82,10 +82,10 @@ class LabelledSearch(SearchedQueries):
             kinds.append((UnansweredQuestions(top, near.vectors, self.cluster_ids[near.sources]), near.sources))
         return kinds
 
-    def off_topic_relevance(self, model: Relevance | ScoreRelevance | None) -> Float32 | None:
+    def off_topic_relevance(self, applied: AppliedRelevance | None) -> Float32 | None:
         """Estimate the relevance of the results of `off_topic`, (o, K) float32; None without a model of this search."""
-        questions = self.off_topic
-        return model.estimate(questions.vectors, questions.top) if isinstance(model, Relevance) else None
+        questions, model = self.off_topic, None if applied is None else applied.of_vectors
+        return None if model is None else model.estimate(questions.vectors, questions.top)
 
     @property
     def own(self) -> UnansweredQuestions:

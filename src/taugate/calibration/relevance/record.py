@@ -23,7 +23,6 @@ from taugate.calibration.metrics.reliability import (
 from taugate.calibration.metrics.splits import QueryRoles
 from taugate.calibration.relevance.model import AppliedRelevance, EstimatedRelevance
 from taugate.calibration.relevance.unanswered import UNANSWERABLE_SHARE, kind_shares, mixture_weights
-from taugate.retrieval.policy.relevance import Relevance
 from taugate.retrieval.release.evidence import Interval, RelevanceRecord, ReliabilityBin
 
 _Fields = dict[str, float | Interval | list[ReliabilityBin] | None]
@@ -100,7 +99,7 @@ def _reliability(
     cluster_ids, weights = units.clusters[unseen], None
     mixture: _Fields = dict.fromkeys(("unanswerable_share", "unanswerable", "error_of_answerable"))
     kinds = [] if applied.unanswered is None else applied.unanswered.measuring
-    if kinds and isinstance(applied.relevance, Relevance):
+    if kinds and (model := applied.of_vectors) is not None:
         alone = ReliabilitySums.by_cluster(relevance, relevant, cluster_ids, labelled)
         drawn = alone.drawn(np.random.default_rng([seed, 7]))
         mixture = {
@@ -109,7 +108,7 @@ def _reliability(
             "error_of_answerable": error_interval(alone, drawn),
         }
         weights = mixture_weights(len(unseen), [len(kind) for kind in kinds], kind_shares(kinds))
-        estimates = np.concatenate([applied.relevance.estimate(kind.vectors, kind.top) for kind in kinds])
+        estimates = np.concatenate([model.estimate(kind.vectors, kind.top) for kind in kinds])
         cluster_ids = np.concatenate([cluster_ids, *(kind.clusters for kind in kinds)])
         relevance = np.concatenate([relevance, estimates])
         relevant = np.concatenate([relevant, np.zeros(estimates.shape, dtype=np.bool_)])

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from taugate.calibration.replay.log import ReleaseLog
 from taugate.drift.monitor import FifthResult, Monitor
@@ -58,13 +57,3 @@ def _replay(seen: Columns, results: Iterator[FifthResult], moments: list[AlarmCh
             blocks.append(float(seen.at[first]))
             first = row + 1
     return blocks
-
-
-def count_of(number: int, thing: str) -> str:
-    """Format a count with its noun, which `thing` gives in the singular."""
-    return f"{number:,} {thing}{'' if number == 1 else 's'}"
-
-
-def format_utc(at: float) -> str:
-    """Format a Unix time in UTC, without naming the time zone."""
-    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S}"

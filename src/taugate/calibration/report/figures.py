@@ -12,7 +12,8 @@ from taugate.calibration.charts.chart import Axis, Chart, Dot, Figure, LegendEnt
 from taugate.calibration.charts.numbers import brief, count, fixed, percent
 from taugate.calibration.metrics.measure import Rows, bootstrapped
 from taugate.calibration.study.outcomes import Calibrated
-from taugate.retrieval.policy.policy import POLICIES, Metric, PolicyKind, keep
+from taugate.retrieval.policy.names import Metric, PolicyKind
+from taugate.retrieval.policy.policy import POLICIES, keep
 from taugate.retrieval.release.evidence import RelevanceRecord, ReliabilityBin
 from taugate.retrieval.release.methods import METHODS
 from taugate.retrieval.vectors.similarity import Float32

@@ -1,7 +1,7 @@
 """The gate's candidates in the report: losses against the margin, and gains."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from markupsafe import Markup
 
@@ -22,68 +22,21 @@ _GAINS = {
 }
 
 
-@dataclass(frozen=True)
-class GateLoss:
-    """The loss of a metric for one candidate.
-
-    Attributes:
-        record: The loss.
-        interval: Chart of its limits and the margin.
-    """
-
-    record: PairedLoss
-    interval: Markup
-
-
-@dataclass(frozen=True)
-class GateRow:
-    """One candidate.
-
-    Attributes:
-        record: Record of the gate.
-        serves: Whether the release uses it.
-        losses: Losses of accuracy and NDCG.
-        gains: Baseline and candidate, formatted.
-    """
-
-    record: GateRecord
-    serves: bool
-    losses: list[GateLoss]
-    gains: list[str]
-
-
-def gate_rows(manifest: Manifest) -> list[GateRow]:
-    """Return a row for each candidate, in the order in which they were tested.
-
-    Args:
-        manifest: The manifest, with at least one candidate.
-    """
-    records = manifest.gate
+def loss_interval(records: Sequence[GateRecord]) -> Callable[[PairedLoss], Markup]:
+    """Return a function that draws the limits of a loss, with the margin, on an axis for one or more candidates."""
     margin = records[0].margin
-    limits = [paired_loss.loss for record in records for paired_loss in (record.accuracy, record.ndcg)]
+    losses = [paired_loss.loss for record in records for paired_loss in (record.accuracy, record.ndcg)]
     axis = Axis(
-        max(-_MAX_MARGINS * margin, min(-margin, *(paired_loss.lower for paired_loss in limits))),
-        min(_MAX_MARGINS * margin, max(2 * margin, *(paired_loss.upper for paired_loss in limits))),
+        max(-_MAX_MARGINS * margin, min(-margin, *(loss.lower for loss in losses))),
+        min(_MAX_MARGINS * margin, max(2 * margin, *(loss.upper for loss in losses))),
         "loss",
     )
-    used = _in_use(manifest)
-    return [
-        GateRow(
-            record,
-            record.candidate in used,
-            [
-                GateLoss(paired_loss, _drawn(paired_loss, margin, axis))
-                for paired_loss in (record.accuracy, record.ndcg)
-            ],
-            _gains(record.gain),
-        )
-        for record in records
-    ]
+    return partial(_drawn, margin=margin, axis=axis)
 
 
 def verdicts(manifest: Manifest) -> dict[str, str]:
     """Return what became of each kind of candidate that an option requested, by labels."""
-    used = _in_use(manifest)
+    used = in_use(manifest)
     kinds = {kind: [record for record in manifest.gate if record.kind == kind] for kind in _REQUESTED}
     lines = {kind.capitalize(): _verdict(records, used) for kind, records in kinds.items() if records}
     if manifest.projection is not None:
@@ -154,7 +107,7 @@ def _curve(tried: Sequence[GateRecord], metric: str, name: str) -> Figure:
     return Figure.from_chart(chart, keys)
 
 
-def _in_use(manifest: Manifest) -> set[str]:
+def in_use(manifest: Manifest) -> set[str]:
     """Return the names of the candidates in use."""
     index, projection, lexical = manifest.index, manifest.projection, manifest.lexical
     names: set[str] = {
@@ -200,7 +153,8 @@ def _drawn(paired_loss: PairedLoss, margin: float, axis: Axis) -> Markup:
     )
 
 
-def _gains(gain: Mapping[str, float]) -> list[str]:
+def gains(gain: Mapping[str, float]) -> list[str]:
+    """Format what a candidate gains, baseline and candidate."""
     texts = {
         name: f"{words} {_number(gain[f'baseline_{name}'])} → {_number(gain[name])}"
         for name, words in _GAINS.items()

@@ -3,7 +3,6 @@
 from dataclasses import dataclass, replace
 
 from taugate.calibration.relevance.label_errors import DoubtfulLabel, cross_fitted, doubtful_labels
-from taugate.calibration.relevance.model import EstimatedRelevance
 from taugate.calibration.report.tradeoff import RetrievedDocument, retrieved_document, shortened
 from taugate.calibration.study.outcomes import Calibrated
 from taugate.retrieval.policy.background import Float64
@@ -51,9 +50,9 @@ def label_errors(calibrated: Calibrated) -> ShownLabels | None:
     Args:
         calibrated: The study with its manifest.
     """
-    if not isinstance(calibrated.estimated, EstimatedRelevance) or calibrated.roles is None:
+    if calibrated.fitted is None or calibrated.roles is None:
         return None
-    probabilities = cross_fitted(calibrated.estimated, calibrated.roles)
+    probabilities = cross_fitted(calibrated.fitted, calibrated.roles)
     labels = doubtful_labels(probabilities, calibrated.scored.judged, MAX_DOUBTFUL // 2)
     return ShownLabels(
         [_shown(calibrated, probabilities, label) for label in labels.irrelevant],

@@ -1,20 +1,18 @@
 """Render report.html, a self-contained page that opens from a disk, from a mail or behind a firewall."""
 
 from dataclasses import dataclass
-from itertools import groupby
-from operator import attrgetter
-from typing import Any
 
 from taugate.calibration.abstention.words import SCORES
-from taugate.calibration.charts.numbers import PARTS, metrics_line
+from taugate.calibration.charts.numbers import PARTS, alone, metrics_line
 from taugate.calibration.charts.template import template, with_whole_options
 from taugate.calibration.encoding.encoder_fit import encoder_fit_warnings
 from taugate.calibration.encoding.prompts import input_warnings, prompts_in_words
 from taugate.calibration.provisional.words import outlook
 from taugate.calibration.query_set.warnings import truncation_warning
+from taugate.calibration.query_set.wording import COPIED
 from taugate.calibration.report import few_labels
 from taugate.calibration.report.abstaining import abstention_figures, shown_queries
-from taugate.calibration.report.adapted import AdaptedSection
+from taugate.calibration.report.adapted import first_and_last, of_law, separation_figure
 from taugate.calibration.report.compare import compare_releases, same_queries
 from taugate.calibration.report.figures import (
     drawn,
@@ -22,10 +20,9 @@ from taugate.calibration.report.figures import (
     reliability_figures,
     similarity_densities,
 )
-from taugate.calibration.report.gate import gate_rows, retentions
+from taugate.calibration.report.gate import gains, in_use, loss_interval, retentions
 from taugate.calibration.report.label_errors import label_errors
 from taugate.calibration.report.questions import OUTCOMES, question_table, sorting_script
-from taugate.calibration.report.table_lines import drift_lines, metric_lines, paper_lines, query_set_lines
 from taugate.calibration.report.terminal import (
     answered_sentences,
     refusal_sentence,
@@ -57,114 +54,81 @@ def render(calibrated: Calibrated, parent: ReleaseManifest | None, command: str 
         parent: Manifest of the current release, None if there is none.
         command: The command line that made the release, empty if none did.
     """
-    sections = (
-        _rules(calibrated) | _queries(calibrated) | _corpus(calibrated) | _comparison(parent, calibrated.manifest)
-    )
-    html: str = template("taugate.calibration.report", _TEMPLATE).render(
-        facts=calibrated.manifest,
+    manifest, policy, shown = calibrated.manifest, calibrated.policy, shown_queries(calibrated)
+    rules, bootstraps = rule_standings(calibrated, shown), calibrated.parts["calibration"].resamples.rows
+    decision, relevance, texts = POLICIES[policy.kind], manifest.relevance, calibrated.texts
+    corpus = None if texts is None else manifest.searchable
+    adapted = manifest.adaptation
+    measures = adapted and adapted.measures
+    members = {name: len(calibrated.parts[name].members) for name in calibrated.parts}
+    judged = [calibrated.scored.judged.take(calibrated.parts[name].members) for name in manifest.metrics]
+    html: str = template("taugate.calibration.report", _TEMPLATE, of_law, gains).render(
+        facts=manifest,
+        corpus=corpus,
         release_id=RELEASE_ID,
         created_at=CREATED_AT,
         command=command,
-        policy=calibrated.policy,
+        policy=policy,
+        decision=decision,
+        keeps=decision.keeps.format(score=calibrated.search.score_name),
         warnings=page_warnings(calibrated),
         parts=PARTS,
         scales=SCALES,
+        members=members,
+        metrics=manifest.metrics,
+        last=list(manifest.metrics)[-1],
+        measured=metrics_line(manifest),
+        summary=summary_lines(manifest.summary or ""),
+        certificate_cost=certificate_cost(manifest),
+        labels=manifest.labels,
+        few_labels=few_labels,
+        plain_accuracy=[alone(float(part.accuracy().mean())) for part in judged],
+        plain_ndcg=[alone(float(part.ndcg().mean())) for part in judged],
+        densities=similarity_densities(calibrated),
+        curves=metric_curves(calibrated),
+        bootstraps=(len(bootstraps), len(drawn(bootstraps))),
+        shown=shown,
+        rules=rules,
+        tradeoff=tradeoff_figures(calibrated, shown, rules),
         statement=statement,
         unrestricted=unrestricted,
-        few_labels=few_labels,
+        refusal=manifest.refusal,
+        refusal_sentence=manifest.refusal and refusal_sentence(manifest.refusal),
+        answered=answered_sentences(manifest.refusal),
         refused_kinds=refused_kinds,
         scores=SCORES,
         most_refused=MAX_EMPTY,
         percent_at_most=percent_at_most,
+        abstaining=abstention_figures(calibrated, shown),
+        relevance=relevance,
+        trust=[] if relevance is None else reliability_figures(relevance),
+        checked=manifest.checked,
+        lost=lost_queries(calibrated),
+        questions=question_table(calibrated),
+        outcomes=OUTCOMES,
+        doubtful=label_errors(calibrated),
+        wording=texts and texts.wording,
+        copied=COPIED,
+        prompts=corpus and _prompts(corpus),
+        deep=corpus and calibrated.search.deep(calibrated.measured.members),
+        adapted=measures and adapted,
+        encoders=adapted and measures and first_and_last(measures, adapted.recipe),
+        separation_drawn=measures and separation_figure(measures.separation),
+        gate=corpus and corpus.gate,
+        gate_used=corpus and in_use(corpus),
+        interval=loss_interval(corpus.gate) if corpus and corpus.gate else None,
+        retentions=corpus and retentions(corpus),
+        parent=parent,
+        compared=[] if parent is None else compare_releases(parent, manifest),
+        same_queries=parent is not None and same_queries(parent, manifest),
         script=sorting_script(),
-        **sections,
     )
     return with_whole_options(html)
 
 
-def _rules(calibrated: Calibrated) -> dict[str, Any]:
-    """Return what the page says about the rule in force, its alternatives, and refusals."""
-    manifest, policy, shown = calibrated.manifest, calibrated.policy, shown_queries(calibrated)
-    rules, refusal = rule_standings(calibrated, shown), manifest.refusal
-    last = list(manifest.metrics)[-1]
-    return {
-        "decision": POLICIES[policy.kind],
-        "keeps": POLICIES[policy.kind].keeps.format(score=calibrated.search.score_name),
-        "last": last,
-        "shown": shown,
-        "rules": rules,
-        "tradeoff": tradeoff_figures(calibrated, shown, rules),
-        "summary": summary_lines(manifest.summary or ""),
-        "certificate_cost": certificate_cost(manifest),
-        "checked": manifest.checked,
-        "measured": metrics_line(manifest),
-        "refusal": refusal,
-        "refusal_sentence": refusal and refusal_sentence(refusal),
-        "answered": answered_sentences(refusal),
-        "abstaining": abstention_figures(calibrated, shown),
-        "lost": lost_queries(calibrated),
-        "questions": question_table(calibrated),
-        "outcomes": OUTCOMES,
-    }
-
-
-def _queries(calibrated: Calibrated) -> dict[str, Any]:
-    """Return what the page says about the queries and the model of relevance."""
-    manifest, rows = calibrated.manifest, calibrated.parts["calibration"].resamples.rows
-    members = {name: len(part.members) for name, part in calibrated.parts.items()}
-    return {
-        "members": members,
-        "metrics": manifest.metrics,
-        "labels": manifest.labels,
-        "numbers": metric_lines(list(manifest.metrics.values()), calibrated.policy.k, _plain(calibrated)),
-        "densities": similarity_densities(calibrated),
-        "curves": metric_curves(calibrated),
-        "bootstraps": (len(rows), len(drawn(rows))),
-        "relevance": manifest.relevance,
-        "trust": [] if manifest.relevance is None else reliability_figures(manifest.relevance),
-        "doubtful": label_errors(calibrated),
-        "drift": [] if manifest.drift is None else drift_lines(manifest.drift),
-        "adapted": AdaptedSection.of(manifest.adaptation),
-    }
-
-
-def _plain(calibrated: Calibrated) -> list[tuple[float, float]]:
-    """Return accuracy and NDCG of the queries of each part, each query once."""
-    parts = [calibrated.scored.judged.take(calibrated.parts[name].members) for name in calibrated.manifest.metrics]
-    return [(float(part.accuracy().mean()), float(part.ndcg().mean())) for part in parts]
-
-
-def _corpus(calibrated: Calibrated) -> dict[str, Any]:
-    """Return what the page says about the documents, the texts of the queries, and other ways to search."""
-    manifest, texts = calibrated.manifest, calibrated.texts
-    if not isinstance(manifest, Manifest) or texts is None:
-        return {"corpus": None}
-    queries, k = len(calibrated.parts["calibration"].members), calibrated.policy.k
+def _prompts(manifest: Manifest) -> str | None:
     answering = manifest.answering
-    return {
-        "corpus": manifest,
-        "query_set": query_set_lines(manifest.query_set, texts.wording, queries, k),
-        "prompts": prompts_in_words(answering) if answering.query_prompt or answering.document_prompt else None,
-        "papers": paper_lines(
-            manifest.query_set, manifest.isotropy, calibrated.search.deep(calibrated.measured.members)
-        ),
-        "gate": gate_rows(manifest) if manifest.gate else [],
-        "retentions": retentions(manifest),
-    }
-
-
-def _comparison(parent: ReleaseManifest | None, manifest: ReleaseManifest) -> dict[str, Any]:
-    """Return the comparison with the current release, if there is one."""
-    compared = [] if parent is None else compare_releases(parent, manifest)
-    return {
-        "parent": parent,
-        "changed": [row for row in compared if row.changed],
-        "unchanged": [row for row in compared if not row.changed],
-        "by_group": lambda rows: [
-            (name, list(rows_of_group)) for name, rows_of_group in groupby(rows, key=attrgetter("group"))
-        ],
-        "same_queries": parent is not None and same_queries(parent, manifest),
-    }
+    return prompts_in_words(answering) if answering.query_prompt or answering.document_prompt else None
 
 
 @dataclass(frozen=True)
@@ -204,7 +168,7 @@ def page_warnings(calibrated: Calibrated) -> list[PageWarning]:
         warnings.append(PageWarning("Updated", update_words(update)))
     if record is not None and (chance_warning := record.chance_warning(k)):
         warnings.append(PageWarning("No better than chance", _sentence(chance_warning)))
-    corpus = manifest if isinstance(manifest, Manifest) else None
+    corpus = manifest.searchable
     if corpus is not None:
         warnings += _text_warnings(corpus)
     if (refusal := manifest.refusal) is not None and refusal.limits is not None:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from taugate.calibration.metrics.splits import certifying_count
+from taugate.calibration.metrics.splits import FIT_SHARE, MIN_CALIBRATING, held_out
 from taugate.calibration.risk.words import EMPTY, refused_answers
 from taugate.calibration.settings.rules import PolicyChoice, ThresholdRule
 from taugate.retrieval.release.evidence import Certificate, Shortage
@@ -40,16 +40,23 @@ class RuleVariant:
         """Whether some of the calibration queries fit and so cannot certify."""
         return self.rule.needs_model or (self.refuses and not self.holdout)
 
-    def certifying(self, labels: int) -> int:
-        """Return how many of `labels` answerable queries certify."""
-        return certifying_count(self.rule, labels, self.holdout, fits=self.fits)
-
     def labels_needed(self, needed: int) -> int:
         """Return the smallest number of answerable queries of which `needed` certify."""
         labels = needed
-        while (certifying := self.certifying(labels)) < needed:
+        while (certifying := certifying_count(self, labels)) < needed:
             labels += max(1, needed - certifying)
         return labels
+
+
+def certifying_count(rule: RuleVariant, labels: int) -> int:
+    """Return how many of `labels` answerable queries certify; 0 if they are too few for a model that the rule names.
+
+    It is the number of those that `CalibrationQueries.certifying` takes.
+    """
+    calibrating = labels - held_out(labels, rule.holdout)
+    if calibrating < MIN_CALIBRATING:
+        return 0 if rule.rule.score is not None and rule.rule.score.needs_model else calibrating
+    return calibrating - round(FIT_SHARE * calibrating) if rule.fits else calibrating
 
 
 def remedy(
@@ -77,7 +84,7 @@ def remedy(
     if not options and refused_answers(certificates):
         options = ["--refuse off"]
     elif not options and not _by_document(certificates):
-        options = [variant.options for variant in alternatives if variant.certifying(labels) >= needed]
+        options = [variant.options for variant in alternatives if certifying_count(variant, labels) >= needed]
     larger = [f"give {_larger(certificates)}"] if _larger(certificates) else []
     ways = [f"give {option}" for option in options[:1]]
     if shortage is not None and shortage.min_loss is not None:

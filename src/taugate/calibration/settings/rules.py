@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, Literal, Self, TypedDict, Unpack, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
 import numpy as np
 from pydantic import Field
@@ -11,7 +11,8 @@ from pydantic.dataclasses import dataclass
 from taugate.calibration.settings.options import Advice, Options, option_of
 from taugate.errors import InputError
 from taugate.ingestion.dataset.labelled_queries import LabelledQueries
-from taugate.retrieval.policy.policy import POLICIES, DecisionScore, Metric, ThresholdKind
+from taugate.retrieval.policy.names import Metric, ThresholdKind
+from taugate.retrieval.policy.policy import POLICIES, DecisionScore
 from taugate.retrieval.release.methods import METHODS, STATEMENTS, Method, Statement
 
 PolicyChoice = Literal[ThresholdKind, "auto"]
@@ -29,34 +30,12 @@ _MAX_FLOAT32 = float(np.finfo(np.float32).max)
 _ADVICE = f"give a share of the queries above 0 and below 1, not less than {_MIN_SHARE:g}"
 Share = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
 Confidence = Annotated[
-    float,
-    Field(ge=0.5, lt=1, allow_inf_nan=False),
-    Advice("give a probability of 0.5 or more and below 1"),
+    float, Field(ge=0.5, lt=1, allow_inf_nan=False), Advice("give a probability of 0.5 or more and below 1")
 ]
 
 
 # Options that request a certified cut.
 _CERTIFYING = ("max_loss", "confidence", "guarantee", "max_empty", "strata", "count_at_most")
-
-
-class RuleOptions(TypedDict, total=False):
-    """Command-line options of the rule; a missing one, or None, is not given.
-
-    Attributes:
-        max_loss: All largest losses, the first in force.
-        strata: A field of the metadata, with the prefix `metadata.`.
-    """
-
-    method: Method | None
-    policy: PolicyChoice | None
-    metric: Metric
-    guarantee: Statement | None
-    max_loss: Sequence[float] | None
-    confidence: float | None
-    max_empty: float | None
-    strata: str | None
-    count_at_most: int | Literal["auto"] | None
-    tau: float | None
 
 
 @dataclass(frozen=True)
@@ -84,16 +63,14 @@ class ThresholdRule(Options):
     )
     strata: str | None = Field(default=None, description="certify a threshold for each value of a metadata field")
     count_at_most: Annotated[
-        Annotated[int, Field(ge=1)] | Literal["auto"] | None,
-        Advice("give a whole number of 1 or more, or auto"),
+        Annotated[int, Field(ge=1)] | Literal["auto"] | None, Advice("give a whole number of 1 or more, or auto")
     ] = Field(
         default=None,
         description="certify the loss with each document counted for at most this many queries; auto: as many as nine "
         "in ten documents have; by default as many as let 98 % of the queries count",
     )
     tau: Annotated[
-        Annotated[float, Field(allow_inf_nan=False)] | None,
-        Advice("give the threshold as a number, such as 0.42"),
+        Annotated[float, Field(allow_inf_nan=False)] | None, Advice("give the threshold as a number, such as 0.42")
     ] = Field(
         default=None,
         description="use this threshold instead of choosing one; needs --policy, and takes the relevance model from "
@@ -144,20 +121,25 @@ class ThresholdRule(Options):
         return self.statement is not None and STATEMENTS[self.statement].on_average
 
     @classmethod
-    def from_options(cls, **options: Unpack[RuleOptions]) -> Self:
-        """Build the rule from command-line options (docs/thresholds.md).
+    def from_options(cls, **options: Any) -> Self:  # noqa: ANN401 (validated as the fields)
+        """Build the rule from command-line options (docs/thresholds.md); None is the same as a missing option.
 
         Without options the rule is that of the papers. A limit, a guarantee or another policy than similarity requests
         a certified cut; tau is used as it is.
 
+        Args:
+            options: Fields by name; of max_loss all largest losses, the first in force, and of strata a field of the
+                metadata with the prefix `metadata.`.
+
         Raises:
             InputError: For an invalid value, or options that contradict each other.
         """
-        given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+        given = {name: value for name, value in options.items() if value is not None}
         limits = [option_of(name) for name in _CERTIFYING if name in given]
-        method, policy = options.get("method"), options.get("policy")
+        method: Method | None = options.get("method")
+        policy: PolicyChoice | None = options.get("policy")
         if "tau" in given or method == "fixed":
-            return cls._fixed(options, limits)
+            return cls._fixed(options.get("tau"), policy, method, options.get("metric", "accuracy"), limits)
         requested = limits if _of_papers(policy) else [*limits, f"--policy {policy}"]
         if method is None:
             method = "risk-control" if requested else "bootstrap"
@@ -183,13 +165,19 @@ class ThresholdRule(Options):
         return cls(**given | {"max_loss": losses[0], "further_losses": tuple(losses[1:])})
 
     @classmethod
-    def _fixed(cls, options: RuleOptions, limits: Sequence[str]) -> Self:
+    def _fixed(
+        cls,
+        tau: float | None,
+        policy: PolicyChoice | None,
+        method: Method | None,
+        metric: Metric,
+        limits: Sequence[str],
+    ) -> Self:
         """Return the rule for a given threshold; `limits` names the given options that request a guarantee.
 
         Raises:
             InputError: For options that contradict each other, or a missing one.
         """
-        tau, policy, method = options.get("tau"), options.get("policy"), options.get("method")
         if tau is None or policy is None or policy == "auto":
             option = "--method fixed" if tau is None else f"--tau {tau:g}"
             *first, last = get_args(ThresholdKind)
@@ -201,7 +189,7 @@ class ThresholdRule(Options):
             raise InputError(f"--tau {tau:g}: a given threshold cannot be certified; leave out {limits[0]}")
         if abs(tau) > _MAX_FLOAT32:
             raise InputError(f"--tau {tau:g}: too large for float32; give a smaller number")
-        return cls(method="fixed", policy=policy, metric=options.get("metric", "accuracy"), tau=tau)
+        return cls(method="fixed", policy=policy, metric=metric, tau=tau)
 
 
 def _of_papers(policy: PolicyChoice | None) -> bool:

@@ -269,13 +269,13 @@ class CalibrationSettings(Options):
                 f"they would be fewer than the {self.k} results",
             ),
         )
-        one, here = "leave out one of the two", "leave it out, or use --engine faiss"
-        for other, given, excluded, remedy in (
-            (f"--labels {labels}", bool(self.labels), of_labels, one),
-            (f"--engine {self.engine} yet", external(self.engine) is not None, of_engine, here),
-            (f"--rerank {candidates.rerank}", candidates.rerank != "off", of_second_stage, one),
+        leave_one, leave_engine = "leave out one of the two", "leave it out, or use --engine faiss"
+        for other, is_given, excluded, remedy in (
+            (f"--labels {labels}", bool(self.labels), of_labels, leave_one),
+            (f"--engine {self.engine} yet", external(self.engine) is not None, of_engine, leave_engine),
+            (f"--rerank {candidates.rerank}", candidates.rerank != "off", of_second_stage, leave_one),
         ):
-            yield from ((option, other, why, remedy) for option, also, why in excluded if given and also)
+            yield from ((option, other, why, remedy) for option, also, why in excluded if is_given and also)
 
     @property
     def refuses(self) -> bool:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,15 +23,14 @@ from taugate.calibration.relevance.model import AppliedRelevance, apply_relevanc
 from taugate.calibration.relevance.probes import LabelledSearch
 from taugate.calibration.study.inherited import Inherited
 from taugate.calibration.study.refusing import LabelledParts, RefusalQuestions
-from taugate.calibration.study.search import DescribedTexts, Parts, StudiedSearch
+from taugate.calibration.study.search import DescribedTexts, Parts, Search
 from taugate.calibration.study.unanswered import divide_unanswered, question_parts
 from taugate.calibration.threshold.few_labels import FewLabels
 from taugate.errors import InputError
-from taugate.retrieval.index.hybrid import HybridIndex, vector_index
+from taugate.retrieval.index.hybrid import vector_index, words_of
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.top_k import Index
 from taugate.retrieval.policy.abstention import AnswerRule
-from taugate.retrieval.policy.relevance import Relevance
 from taugate.retrieval.policy.word_match import DocumentWords
 from taugate.retrieval.vectors.queries import dense_of
 from taugate.retrieval.vectors.similarity import Float32
@@ -41,7 +41,7 @@ _CHECKED = 256  # queries whose similarities are compared: if all of them are eq
 
 
 @dataclass(frozen=True)
-class CorpusSearch(StudiedSearch):
+class CorpusSearch(Search):
     """Searches the documents of a data set.
 
     Attributes:
@@ -69,7 +69,17 @@ class CorpusSearch(StudiedSearch):
         _check_similarities(search)
         return search
 
-    def random_scores(self, part: QueryPart) -> Float32:
+    @property
+    def corpus(self) -> LabelledSearch:
+        """The labelled queries, whose documents are known."""
+        return self.queries
+
+    @property
+    def vectors(self) -> Self:
+        """This search, which has vectors."""
+        return self
+
+    def random(self, part: QueryPart) -> Float32:
         """Score the random documents of a part of the queries, (q,) float32."""
         documents = part.resamples.random_documents[:, None]
         return self.index.score(self.encoded.answerable[part.members], documents)[:, 0]
@@ -77,32 +87,25 @@ class CorpusSearch(StudiedSearch):
     def relevance(
         self, parts: Parts, roles: QueryRoles | None, inherited: Inherited | None, *, refuses: bool
     ) -> tuple[AppliedRelevance, Float32] | None:
-        """Fit the model of relevance, or apply the inherited one; see `StudiedSearch`."""
-        estimated = self._estimated(parts, roles, inherited, refuses=refuses)
-        if estimated is None or not isinstance(estimated.relevance, Relevance):
+        """See `VectorSearch.relevance`."""
+        judged, encoded, search = self.queries.judged, self.encoded, self.queries
+        unanswered, estimated = None, None
+        if refuses and roles:
+            unanswered = divide_unanswered(search, roles, question_parts(parts, roles, len(judged)))
+        if inherited is not None and inherited.relevance is not None:
+            describing = parts["calibration"].members if roles is None else roles.fit
+            estimated = apply_relevance(inherited.relevance.model, judged, encoded, describing, unanswered)
+        elif inherited is None and roles is not None:
+            vectors, documents = encoded.answerable, encoded.documents
+            estimated = estimate_relevance(judged, vectors, roles, documents, encoded.lengths, unanswered)
+        relevance = None if estimated is None else estimated.of_vectors
+        if estimated is None or relevance is None:
             return None
         with threadpool_limits(limits=1):  # the same data give the same bits
-            return estimated, estimated.relevance.estimate(self.encoded.unanswerable, self.queries.unanswerable)
-
-    def _estimated(
-        self, parts: Parts, roles: QueryRoles | None, inherited: Inherited | None, *, refuses: bool
-    ) -> AppliedRelevance | None:
-        judged, encoded = self.queries.judged, self.encoded
-        unanswered = None
-        if refuses and roles:
-            unanswered = divide_unanswered(self.queries, roles, question_parts(parts, roles, len(judged)))
-        if inherited is not None:
-            if inherited.relevance is None:
-                return None
-            describing = parts["calibration"].members if roles is None else roles.fit
-            model = inherited.relevance.model
-            return apply_relevance(model, judged, encoded, describing, unanswered)
-        if roles is None:
-            return None
-        return estimate_relevance(judged, encoded.answerable, roles, encoded.documents, encoded.lengths, unanswered)
+            return estimated, relevance.estimate(encoded.unanswerable, search.unanswerable)
 
     def groups(self, calibration: NDArray[np.int64], kept: AnswerRule | None) -> LabelledGroups:
-        """See `StudiedSearch.groups`."""
+        """See `Search.groups`."""
         search, encoded = self.queries, self.encoded
         clusters, answerable = search.cluster_ids, len(search.judged)
         groups = [
@@ -116,17 +119,17 @@ class CorpusSearch(StudiedSearch):
         return LabelledGroups(groups[0], groups[1], corpus, calibration, self.inputs.settings.seed)
 
     def questions(self, parts: LabelledParts) -> RefusalQuestions | None:
-        """See `StudiedSearch.questions`."""
+        """See `Search.questions`."""
         return RefusalQuestions.of_corpus(self.queries, parts, self.inputs.settings.seed)
 
     def few_labels(self) -> FewLabels | None:
         """Estimate from few labels and a machine; None if labels are used alone."""
         return FewLabels.of(self.queries, self.inputs.settings.seed)
 
-    def texts(self, parts: Parts) -> DescribedTexts:
+    def describe(self, parts: Parts) -> DescribedTexts:
         """Measure the queries, the isotropy of the documents, and how similar the words of both are."""
         dataset, judged, seed = self.inputs.dataset, self.queries.judged, self.inputs.settings.seed
-        random_scores = np.concatenate([part.random_scores for part in parts.values()])
+        random_scores = np.concatenate([self.random(part) for part in parts.values()])
         record = measure_query_set(
             dataset.answerable, judged, random_scores, self.encoded.documents, seed, dataset.parents
         )
@@ -139,11 +142,11 @@ class CorpusSearch(StudiedSearch):
         """Return the words of the documents: those of the search, or indexed in the way of an inherited rule."""
         documents = self.inputs.dataset.documents
         words = None if kept is None else kept.score.signals.words
-        if isinstance(self.index, HybridIndex):
-            lexical = self.index.lexical
-        else:
-            texts = (document.encoded_text for document in documents)
-            lexical = LexicalIndex.of(texts) if words is None else words.index.of_other_texts(texts)
+        hybrid = words_of(self.index)
+        if hybrid is not None:
+            return DocumentWords.of_documents(hybrid.lexical, documents)
+        texts = (document.encoded_text for document in documents)
+        lexical = LexicalIndex.of(texts) if words is None else words.index.of_other_texts(texts)
         return DocumentWords.of_documents(lexical, documents)
 
 

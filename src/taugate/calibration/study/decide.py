@@ -10,7 +10,6 @@ from taugate.calibration.abstention.no_answer import refused_off_topic, refused_
 from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.metrics.inputs import StudyInputs
 from taugate.calibration.metrics.measure import PartName, measure
-from taugate.calibration.relevance.probes import LabelledSearch
 from taugate.calibration.relevance.record import kept_relevance_record, relevance_record
 from taugate.calibration.risk import words
 from taugate.calibration.study.inherited import Inherited
@@ -100,8 +99,8 @@ def _stratified(
     Returns:
         The policy with a τ that holds in each stratum, and the record of the strata.
     """
-    rule, search = inputs.settings.rule, study.search
-    if rule.strata is None or policy.tau is None or not isinstance(search, LabelledSearch):
+    rule, search = inputs.settings.rule, study.corpus
+    if rule.strata is None or policy.tau is None or search is None:
         return policy, None
     candidate = certifiable_policy(rule, policy.kind, queries)
     limits = next(candidate.rule.split_by_loss())
@@ -171,9 +170,9 @@ def _refusal(study: Study, policy: PolicyRecord) -> RefusalRecord | None:
     if len(scored.unanswerable):
         units = SamplingUnits.from_clusters(search.cluster_ids[len(scored.judged) :])
         evidence = {"unanswerable": refused_unanswerable(scored, policy, units, refusal)}
-    elif isinstance(search, LabelledSearch) and search.dataset.off_topic:  # else there is no encoder for them
-        estimated = search.off_topic_relevance(None if study.estimated is None else study.estimated.relevance)
-        evidence = {"off_topic": refused_off_topic(search.off_topic, estimated, policy)}
+    elif study.corpus is not None and study.corpus.dataset.off_topic:  # else there is no encoder for them
+        estimated = study.corpus.off_topic_relevance(study.estimated)
+        evidence = {"off_topic": refused_off_topic(study.corpus.off_topic, estimated, policy)}
     if refusal is not None:
         return refusal.record.model_copy(update={"evidence": evidence})
     return RefusalRecord(evidence=evidence) if evidence else None

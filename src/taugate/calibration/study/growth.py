@@ -67,10 +67,12 @@ class Growth:
 
         judged, right = self.search.judged, evidence.right
         if right is not None:
-            found = np.flatnonzero(judged.accuracy() > 0)
+            answered = np.flatnonzero(judged.accuracy() > 0)
             remaining: Mask = np.any(judged.relevant & within[judged.top.positions], axis=1)
-            remains = np.flatnonzero(remaining[found])
-            right = ScoredQuestions(best(judged.top)[found][remains], right.units.take(remains), right.chooses[remains])
+            remains = np.flatnonzero(remaining[answered])
+            right = ScoredQuestions(
+                best(judged.top)[answered][remains], right.units.take(remains), right.chooses[remains]
+            )
         half = replace(evidence, right=right, kinds=self.take(best))
         return half.rho, _refused(half.kinds["off_topic"], evidence.rho)
 

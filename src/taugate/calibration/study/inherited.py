@@ -39,6 +39,11 @@ class Inherited:
     refusal: tuple[AnswerRule, RefusalRecord] | None = None
 
     @property
+    def score_relevance(self) -> ScoreRelevance | None:
+        """The model, if it reads scores alone."""
+        return self.relevance if isinstance(self.relevance, ScoreRelevance) else None
+
+    @property
     def refuses_by_default(self) -> bool:
         """Whether it has a default ρ."""
         return self.refusal is not None and self.refusal[1].is_default

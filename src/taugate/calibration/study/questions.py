@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.calibration.relevance.probes import LabelledSearch
 from taugate.calibration.study.outcomes import Calibrated
 from taugate.retrieval.policy.policy import POLICIES, Mask
 from taugate.retrieval.release.questions import MAX_QUESTIONS, CalibrationQuestion, QuestionKind
@@ -106,9 +105,9 @@ def _unanswerable(calibrated: Calibrated) -> _Questions:
 
 def _off_topic(calibrated: Calibrated) -> _Questions | None:
     """Return the questions about other subjects that count, those that chose nothing; None if none was searched."""
-    search, refusal = calibrated.search, calibrated.refusal
+    search, refusal = calibrated.corpus, calibrated.refusal
     # A certified score other than the best similarity is not computed for these questions.
-    if not isinstance(search, LabelledSearch) or (refusal is not None and not refusal.record.is_default):
+    if search is None or (refusal is not None and not refusal.record.is_default):
         return None
     if not search.dataset.off_topic:  # there is no encoder for them
         return None
@@ -116,7 +115,7 @@ def _off_topic(calibrated: Calibrated) -> _Questions | None:
     asked: Mask = np.array([not (question.is_request or question.chooses) for question in search.dataset.off_topic])
     remaining = asked & search.off_topic_remaining(right)
     questions = search.off_topic.take(remaining)
-    estimated = search.off_topic_relevance(None if calibrated.estimated is None else calibrated.estimated.relevance)
+    estimated = search.off_topic_relevance(calibrated.estimated)
     best = questions.top.scores[:, 0]
     return _Questions(
         "off_topic",

@@ -11,9 +11,9 @@ from taugate.calibration.abstention.choose import LabelledGroups, QueryGroup
 from taugate.calibration.abstention.refusal import (
     MAX_LOST,
     LostShares,
-    Refusal,
     RefusalEvidence,
     ScoredQuestions,
+    StudiedRefusal,
     can_limit,
 )
 from taugate.calibration.metrics.clusters import ClusterIds
@@ -144,7 +144,7 @@ def refuse_by_default(
     roles: QueryRoles | None,
     settings: CalibrationSettings,
     kept: RefusalRecord | None,
-) -> Refusal:
+) -> StudiedRefusal:
     """Choose ρ, or keep that of an earlier release, and measure what it refuses.
 
     Args:
@@ -178,7 +178,7 @@ def refuse_by_default(
     record = evidence.record(provisional=provisional, uncertified=uncertified)
     if questions.growth is not None and rho is None:
         record = record.model_copy(update={"doubled": questions.growth.doubled(evidence)})
-    return Refusal(rule_served, record, answering)
+    return StudiedRefusal(rule_served, record, answering)
 
 
 def _unanswerable(

@@ -12,32 +12,26 @@ from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
-from taugate.calibration.abstention.choose import LabelledGroups
+from taugate.calibration.acceptance.reranking import JudgingQueries, StageResults
 from taugate.calibration.encoding.rerankers import RequestedReranker
-from taugate.calibration.gate.reranking import JudgingQueries, StageResults
 from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.metrics.documents import ResultDocuments, grades_of, relevant_passages
+from taugate.calibration.metrics.inputs import CalibrationInputs
 from taugate.calibration.metrics.measure import QueryPart
 from taugate.calibration.metrics.own_documents import own_passages_of, search_excluding_own
 from taugate.calibration.metrics.ranking import JudgedQueries
-from taugate.calibration.metrics.splits import QueryRoles
 from taugate.calibration.progress import Job
 from taugate.calibration.relevance.model import AppliedRelevance
 from taugate.calibration.relevance.probes import LabelledSearch, Positions
-from taugate.calibration.relevance.score_model import apply_score_relevance, estimate_score_relevance
 from taugate.calibration.relevance.unanswered import UnansweredQuestions
 from taugate.calibration.study.corpus import CorpusSearch
-from taugate.calibration.study.inherited import Inherited
-from taugate.calibration.study.refusing import scored_groups
-from taugate.calibration.study.search import DescribedTexts, Parts
+from taugate.calibration.study.refusing import LabelledParts, RefusalQuestions
+from taugate.calibration.study.search import DescribedTexts, Parts, Search
 from taugate.ingestion.dataset.labelled_query import LabelledQuery
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.policy.abstention import AnswerRule
-from taugate.retrieval.policy.relevance import Relevance
+from taugate.retrieval.policy.component_signals import Components
 from taugate.retrieval.policy.scales import SCALES, RerankerScale
-from taugate.retrieval.policy.score_relevance import ScoreRelevance
 from taugate.retrieval.rerank.reranker import Reranker
 from taugate.retrieval.rerank.stage import FIRST_SCORE, combined, rank
 from taugate.retrieval.vectors.queries import QueryVectors
@@ -99,10 +93,11 @@ class RerankedQueries(LabelledSearch):
         clusters = int(self.cluster_ids.max(initial=-1)) + 1 + np.arange(len(vectors))
         return UnansweredQuestions(_best(self.off_topic_candidates.second, self._k), vectors, clusters)
 
-    def off_topic_relevance(self, model: Relevance | ScoreRelevance | None) -> Float32 | None:
+    def off_topic_relevance(self, applied: AppliedRelevance | None) -> Float32 | None:
         """See LabelledSearch.off_topic_relevance; the model has the scores of both stages."""
         first = {FIRST_SCORE: self.off_topic_candidates.first_scores[:, : self._k]}
-        return model.estimate(self.off_topic.top.scores, first) if isinstance(model, ScoreRelevance) else None
+        model = None if applied is None else applied.of_scores
+        return None if model is None else model.estimate(self.off_topic.top.scores, first)
 
     @cached_property
     def near_misses(self) -> list[tuple[UnansweredQuestions, Positions]]:
@@ -118,10 +113,11 @@ class RerankedQueries(LabelledSearch):
 
 
 @dataclass(frozen=True)
-class RerankedSearch(CorpusSearch):
+class RerankedSearch(Search):
     """Searches the documents of a data set in two stages.
 
     Attributes:
+        first: The search of the first stage.
         reranker: The second stage's reranker.
         answerable: Candidates of the answerable queries.
         unanswerable: Candidates of the unanswerable queries.
@@ -131,6 +127,7 @@ class RerankedSearch(CorpusSearch):
         first_stage_weight: Weight of the first stage's score in the second stage's.
     """
 
+    first: CorpusSearch
     reranker: Reranker
     answerable: RerankedCandidates
     unanswerable: RerankedCandidates
@@ -165,9 +162,7 @@ class RerankedSearch(CorpusSearch):
 
         answerable = scored(dataset.answerable, encoded.answerable, "ranking answerable queries")
         return cls(
-            first.inputs,
-            encoded,
-            first.index,
+            first,
             reranker,
             answerable,
             scored(dataset.unanswerable, encoded.unanswerable, "ranking unanswerable queries"),
@@ -178,6 +173,11 @@ class RerankedSearch(CorpusSearch):
             requested.reranker.scale(answerable.scores),
             weight,
         )
+
+    @property
+    def inputs(self) -> CalibrationInputs:
+        """The data set, the division of its queries, and the settings."""
+        return self.first.inputs
 
     @property
     def size(self) -> int:
@@ -225,7 +225,7 @@ class RerankedSearch(CorpusSearch):
         judged = JudgedQueries(
             top=top,
             grades=grades,
-            ideal=super().queries.judged.ideal,
+            ideal=self.first.queries.judged.ideal,
             correct=self.correct,
             documents=None
             if parents is None
@@ -236,51 +236,41 @@ class RerankedSearch(CorpusSearch):
             judged,
             _best(self.unanswerable.second, k),
             self.inputs.units,
-            self.encoded,
-            self.index,
+            self.first.encoded,
+            self.first.index,
             self.scale,
             self.off_topic,
             self.answerable.second,
         )
 
-    def random_scores(self, part: QueryPart) -> Float32:
+    @property
+    def corpus(self) -> LabelledSearch:
+        """The labelled queries, whose documents are known."""
+        return self.queries
+
+    @property
+    def components(self) -> tuple[Components, Components]:
+        """The scores of the first stage."""
+        k = self.inputs.settings.k
+        answerable, unanswerable = (
+            {FIRST_SCORE: candidates.first_scores[:, :k]} for candidates in (self.answerable, self.unanswerable)
+        )
+        return answerable, unanswerable
+
+    def random(self, part: QueryPart) -> Float32:
         """Score the random documents of a part of the queries, (q,) float32, by the second stage."""
         texts = [self.inputs.dataset.answerable[row].text for row in part.members.tolist()]
         positions = part.resamples.random_documents[:, None]
         scores = score_pairs(self.reranker, texts, positions, self.inputs.job, "ranking random documents")[:, 0]
-        return combined(scores, super().random_scores(part), self.first_stage_weight)
+        return combined(scores, self.first.random(part), self.first_stage_weight)
 
-    def relevance(
-        self, parts: Parts, roles: QueryRoles | None, inherited: Inherited | None, *, refuses: bool
-    ) -> tuple[AppliedRelevance, Float32] | None:
-        """Fit the model of relevance on the scores of both stages, or apply the inherited one; see `StudiedSearch`."""
-        judged, k = self.queries.judged, self.inputs.settings.k
-        answerable, unanswerable = (
-            {FIRST_SCORE: candidates.first_scores[:, :k]} for candidates in (self.answerable, self.unanswerable)
-        )
-        estimated: AppliedRelevance | None = None
-        if inherited is not None:
-            estimated = apply_score_relevance(inherited.relevance, judged, answerable)
-        elif roles is not None:
-            estimated = estimate_score_relevance(judged, answerable, roles)
-        if estimated is None or not isinstance(estimated.relevance, ScoreRelevance):
-            return None
-        with threadpool_limits(limits=1):  # the same data give the same bits
-            return estimated, estimated.relevance.estimate(self.queries.unanswerable.scores, unanswerable)
+    def describe(self, parts: Parts) -> DescribedTexts:
+        """Describe the texts by the first stage, whose scores do not depend on a reranker."""
+        return self.first.describe(parts)
 
-    def groups(self, calibration: NDArray[np.int64], kept: AnswerRule | None) -> LabelledGroups:
-        """See `StudiedSearch.groups`; the scores of results are all that is known of both stages."""
-        return scored_groups(self.queries, calibration, self.inputs.settings.seed)
-
-    def few_labels(self) -> None:
-        """Return None: labels are used alone."""
-
-    def texts(self, parts: Parts) -> DescribedTexts:
-        """Measure the queries by the first stage, whose scores do not depend on a reranker."""
-        first = CorpusSearch(self.inputs, self.encoded, self.index)
-        return first.texts(
-            {name: replace(part, random_scores=first.random_scores(part)) for name, part in parts.items()}
-        )
+    def questions(self, parts: LabelledParts) -> RefusalQuestions | None:
+        """See `Search.questions`."""
+        return RefusalQuestions.of_corpus(self.queries, parts, self.inputs.settings.seed)
 
 
 def score_pairs(

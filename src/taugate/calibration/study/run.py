@@ -4,27 +4,20 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
-from taugate.calibration.abstention.choose import MIN_LABELLED, LabelledGroups
+from taugate.calibration.abstention.choose import MIN_LABELLED
 from taugate.calibration.metrics.documents import grades_of
 from taugate.calibration.metrics.inputs import StudyInputs
-from taugate.calibration.metrics.measure import QueryPart
 from taugate.calibration.metrics.ranking import JudgedQueries, ideal_dcg
 from taugate.calibration.metrics.searched import SearchedQueries
-from taugate.calibration.metrics.splits import QueryRoles
-from taugate.calibration.relevance.model import AppliedRelevance
-from taugate.calibration.relevance.score_model import estimate_score_relevance
-from taugate.calibration.study.inherited import Inherited
-from taugate.calibration.study.refusing import LabelledParts, RefusalQuestions, scored_groups
-from taugate.calibration.study.search import Parts, StudiedSearch
+from taugate.calibration.study.refusing import LabelledParts, RefusalQuestions
+from taugate.calibration.study.search import Search
 from taugate.errors import InputError
 from taugate.ingestion.runs.judged_run import JudgedRun
 from taugate.ingestion.runs.run import Run
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.policy.abstention import AnswerRule, AnswerScore
+from taugate.retrieval.policy.abstention import AnswerScore
 from taugate.retrieval.policy.component_signals import Components
 from taugate.retrieval.policy.scales import SCALES
 from taugate.retrieval.vectors.similarity import Float32
@@ -79,7 +72,7 @@ class SearchedRun(SearchedQueries):
 
 
 @dataclass(frozen=True)
-class RunSearch(StudiedSearch):
+class RunSearch(Search):
     """Looks results up in a run.
 
     Attributes:
@@ -113,30 +106,13 @@ class RunSearch(StudiedSearch):
         self._check_scores(searched)
         return searched
 
-    def random_scores(self, part: QueryPart) -> Float32:
-        """Return no scores, (0,) float32: a run scores no document but its results."""
-        return np.empty(0, dtype=np.float32)
-
-    def relevance(
-        self, parts: Parts, roles: QueryRoles | None, inherited: Inherited | None, *, refuses: bool
-    ) -> tuple[AppliedRelevance, Float32] | None:
-        """Fit the model of relevance on the scores of results; see `StudiedSearch`."""
-        if roles is None:
-            return None
-        of_answerable, of_unanswerable = self.queries.components
-        estimated = estimate_score_relevance(self.queries.judged, of_answerable, roles)
-        if estimated is None:
-            return None
-        with threadpool_limits(limits=1):  # the same data give the same bits
-            scores = self.queries.unanswerable.scores
-            return estimated, estimated.relevance.estimate(scores, of_unanswerable)
-
-    def groups(self, calibration: NDArray[np.int64], kept: AnswerRule | None) -> LabelledGroups:
-        """See `StudiedSearch.groups`."""
-        return scored_groups(self.queries, calibration, self.inputs.settings.seed)
+    @property
+    def components(self) -> tuple[Components, Components]:
+        """Component scores of the results; empty without any."""
+        return self.queries.components
 
     def check_refusals(self, score: AnswerScore) -> None:
-        """See `StudiedSearch.check_refusals`."""
+        """See `Search.check_refusals`."""
         if score.is_best_result and (reason := _equal_best(self.queries)):
             raise InputError(
                 f"{self.inputs.dataset.run.path}: {reason}, and too few queries are judged to fit a model of the "
@@ -150,12 +126,6 @@ class RunSearch(StudiedSearch):
         if off_topic is None or _equal_best(self.queries) is not None:
             return None
         return RefusalQuestions.of_run(self.queries, off_topic, parts)
-
-    def few_labels(self) -> None:
-        """Return None: labels are used alone."""
-
-    def texts(self, parts: Parts) -> None:
-        """Return None: a run has neither texts nor vectors."""
 
     def _check_scores(self, searched: SearchedRun) -> None:
         """Raise InputError if all scores are equal, or if best scores cannot tell the queries that are to be refused.

@@ -1,8 +1,8 @@
 """The search that a study takes its scored queries from: vectors with an index or an engine, or another retriever."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,10 +13,12 @@ from taugate.calibration.metrics.searched import SearchedQueries
 from taugate.calibration.metrics.splits import QueryRoles
 from taugate.calibration.query_set.wording import Wording
 from taugate.calibration.relevance.model import AppliedRelevance
+from taugate.calibration.relevance.probes import LabelledSearch
 from taugate.calibration.study.inherited import Inherited
 from taugate.calibration.study.refusing import LabelledParts, RefusalQuestions
 from taugate.calibration.threshold.few_labels import FewLabels
 from taugate.retrieval.policy.abstention import AnswerRule, AnswerScore
+from taugate.retrieval.policy.component_signals import NO_COMPONENTS, Components
 from taugate.retrieval.release.evidence import IsotropyRecord
 from taugate.retrieval.release.records import QuerySetRecord
 from taugate.retrieval.vectors.similarity import Float32
@@ -35,6 +37,8 @@ class ScoredPart(QueryPart):
 
 
 Parts = Mapping[PartName, ScoredPart]
+# A model with the relevance of the answerable queries' results, and that of the unanswerable ones', (u, K) float32.
+Modelled = tuple[AppliedRelevance, Float32]
 
 
 @dataclass(frozen=True)
@@ -52,27 +56,17 @@ class DescribedTexts:
     wording: Wording
 
 
-class StudiedSearch(ABC):
-    """Searches for the labelled queries, and does what depends on more than the scores of their results."""
+# Scores a random document for each of the q queries of a part, (q,) float32.
+ScoreRandom = Callable[[QueryPart], Float32]
 
-    @property
-    @abstractmethod
-    def queries(self) -> SearchedQueries:
-        """The labelled queries with their results; searched at first use.
 
-        Raises:
-            InputError: If no threshold can separate the scores.
-        """
+class VectorSearch(Protocol):
+    """What a search can do whose queries and documents have vectors and words."""
 
-    @abstractmethod
-    def random_scores(self, part: QueryPart) -> Float32:
-        """Score the random documents of a part of the queries; see `ScoredPart`."""
-
-    @abstractmethod
     def relevance(
         self, parts: Parts, roles: QueryRoles | None, inherited: Inherited | None, *, refuses: bool
-    ) -> tuple[AppliedRelevance, Float32] | None:
-        """Fit the model of relevance, or apply an inherited one.
+    ) -> Modelled | None:
+        """Fit the model of relevance on vectors, or apply an inherited one.
 
         Args:
             parts: Parts of the answerable queries.
@@ -81,11 +75,10 @@ class StudiedSearch(ABC):
             refuses: Whether the model also learns from questions that no document answers.
 
         Returns:
-            The model with the relevance of the answerable queries' results, and that of the unanswerable ones', (u, K)
-            float32. None if there are too few queries, or none is inherited.
+            None if there are too few queries, or none is inherited.
         """
+        ...
 
-    @abstractmethod
     def groups(self, calibration: NDArray[np.int64], kept: AnswerRule | None) -> LabelledGroups:
         """Return the labelled queries with all that a score of whole queries may be made of.
 
@@ -93,18 +86,55 @@ class StudiedSearch(ABC):
             calibration: Positions of the answerable queries that may choose or certify.
             kept: Rule of an earlier release that scores them; None to choose one.
         """
+        ...
 
-    @abstractmethod
-    def questions(self, parts: LabelledParts) -> RefusalQuestions | None:
-        """Return the questions that no document answers, which choose the default ρ; None without any."""
-
-    def check_refusals(self, score: AnswerScore) -> None:  # noqa: B027 (most searches accept any)
-        """Raise InputError if the chosen score cannot tell the queries that are to be refused."""
-
-    @abstractmethod
     def few_labels(self) -> FewLabels | None:
         """Estimate from few labels and a machine; None if labels are used alone."""
+        ...
 
-    @abstractmethod
-    def texts(self, parts: Parts) -> DescribedTexts | None:
-        """Describe the query set and the documents; None if neither texts nor vectors are known."""
+
+class Search(Protocol):
+    """A search of labelled queries: it yields them scored, and has further capabilities, None for one that it lacks."""
+
+    @property
+    def vectors(self) -> VectorSearch | None:
+        """What it can do with vectors; without them, the scores of results are all that is known."""
+        return None
+
+    @property
+    def random(self) -> ScoreRandom | None:
+        """Scores documents that are no results."""
+        return None
+
+    @property
+    def describe(self) -> Callable[[Parts], DescribedTexts] | None:
+        """Describes the texts of queries and documents, given the parts."""
+        return None
+
+    @property
+    def corpus(self) -> LabelledSearch | None:
+        """The queries with their documents."""
+        return None
+
+    @property
+    def queries(self) -> SearchedQueries:
+        """The labelled queries with their results; searched at first use.
+
+        Raises:
+            InputError: If no threshold can separate the scores.
+        """
+        ...
+
+    @property
+    def components(self) -> tuple[Components, Components]:
+        """Further scores of the answerable and the unanswerable queries' results; none if vectors describe these."""
+        return NO_COMPONENTS, NO_COMPONENTS
+
+    def questions(self, parts: LabelledParts) -> RefusalQuestions | None:
+        """Return the questions that no document answers, which choose the default ρ; None without any."""
+        ...
+
+    @property
+    def check_refusals(self) -> Callable[[AnswerScore], None] | None:
+        """Raises InputError if the chosen score cannot tell the queries that are to be refused."""
+        return None

@@ -2,18 +2,24 @@
 
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from taugate.calibration.abstention.certify import keep_refusal, refuse_within_limits
-from taugate.calibration.abstention.refusal import Refusal
+from taugate.calibration.abstention.choose import LabelledGroups
+from taugate.calibration.abstention.refusal import StudiedRefusal
 from taugate.calibration.metrics.inputs import StudyInputs
 from taugate.calibration.metrics.measure import PartName
 from taugate.calibration.metrics.ranking import ScoredQueries
 from taugate.calibration.metrics.searched import SearchedQueries
 from taugate.calibration.metrics.splits import QueryRoles
 from taugate.calibration.relevance.model import AppliedRelevance, EstimatedRelevance
+from taugate.calibration.relevance.probes import LabelledSearch
+from taugate.calibration.relevance.score_model import relevance_of_scores
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.study.inherited import Inherited
-from taugate.calibration.study.refusing import divide_queries, refuse_by_default
-from taugate.calibration.study.search import DescribedTexts, Parts, ScoredPart, StudiedSearch
+from taugate.calibration.study.refusing import divide_queries, refuse_by_default, scored_groups
+from taugate.calibration.study.search import DescribedTexts, Parts, ScoredPart, Search
 from taugate.calibration.threshold.few_labels import FewLabels
 from taugate.retrieval.policy.abstention import AnswerRule
 
@@ -31,6 +37,7 @@ class Study:
         refusal: What refuses queries as a whole; None if nothing does.
         few_labels: Estimates from few labels and a machine, None if labels are used alone.
         texts: What queries and documents are like; None if neither texts nor vectors are known.
+        corpus: The queries of `search` with their documents; None if these are not known.
     """
 
     search: SearchedQueries
@@ -38,9 +45,10 @@ class Study:
     parts: dict[PartName, ScoredPart]
     roles: QueryRoles | None
     estimated: AppliedRelevance | None
-    refusal: Refusal | None
+    refusal: StudiedRefusal | None
     few_labels: FewLabels | None
     texts: DescribedTexts | None
+    corpus: LabelledSearch | None
 
     @property
     def fitted(self) -> EstimatedRelevance | None:
@@ -58,7 +66,7 @@ class Study:
         return self.parts.get("heldout", self.parts["calibration"])
 
 
-def study(inputs: StudyInputs, searching: StudiedSearch, inherited: Inherited | None = None) -> Study:
+def study(inputs: StudyInputs, searching: Search, inherited: Inherited | None = None) -> Study:
     """Search for all labelled queries, fit the model of relevance, and set what refuses queries.
 
     Args:
@@ -73,14 +81,19 @@ def study(inputs: StudyInputs, searching: StudiedSearch, inherited: Inherited | 
     with job.stage("search"):
         search = searching.queries
         parts: dict[PartName, ScoredPart] = {
-            name: ScoredPart(part.members, part.resamples, searching.random_scores(part))
+            name: ScoredPart(
+                part.members, part.resamples, searching.random(part) if searching.random else np.empty(0, np.float32)
+            )
             for name, part in inputs.drawn.parts.items()
         }
     members = parts["calibration"].members
     refuses = settings.refuses or (inherited is not None and inherited.refuses_by_default)
     with job.stage("model"):
         roles = QueryRoles.assign(members, units, settings.seed)
-        modelled = searching.relevance(parts, roles, inherited, refuses=refuses)
+        if searching.vectors is None:
+            modelled = relevance_of_scores(search, searching.components, roles, inherited)
+        else:
+            modelled = searching.vectors.relevance(parts, roles, inherited, refuses=refuses)
         estimated, of_unanswerable = (None, None) if modelled is None else modelled
     with job.stage("abstention"):
         refusal = _refusal(searching, parts, roles, settings, inherited)
@@ -90,19 +103,19 @@ def study(inputs: StudyInputs, searching: StudiedSearch, inherited: Inherited | 
             search.judged, search.unanswerable, of_answerable, of_unanswerable, answering, shares=search.shares
         )
     with job.stage("labels"):
-        few_labels = searching.few_labels()
+        few_labels = None if searching.vectors is None else searching.vectors.few_labels()
     with job.stage("query set"):
-        texts = searching.texts(parts)
-    return Study(search, scored, parts, roles, estimated, refusal, few_labels, texts)
+        texts = None if searching.describe is None else searching.describe(parts)
+    return Study(search, scored, parts, roles, estimated, refusal, few_labels, texts, searching.corpus)
 
 
 def _refusal(
-    searching: StudiedSearch,
+    searching: Search,
     parts: Parts,
     roles: QueryRoles | None,
     settings: CalibrationSettings,
     inherited: Inherited | None,
-) -> Refusal | None:
+) -> StudiedRefusal | None:
     """Decide what refuses queries as a whole: the inherited rule, requested limits, or the default; None for nothing.
 
     Args:
@@ -114,10 +127,11 @@ def _refusal(
     """
     kept, members = None if inherited is None else inherited.refusal, parts["calibration"].members
     if kept is not None and not kept[1].is_default:
-        return keep_refusal(kept, searching.groups(members, kept[0]))
+        return keep_refusal(kept, _groups(searching, members, settings, kept[0]))
     if settings.abstention is not None:
-        refusal = refuse_within_limits(settings.abstention, searching.groups(members, None))
-        searching.check_refusals(refusal.rule.score)
+        refusal = refuse_within_limits(settings.abstention, _groups(searching, members, settings))
+        if searching.check_refusals is not None:
+            searching.check_refusals(refusal.rule.score)
         return refusal
     if not settings.refuses and kept is None:
         return None
@@ -126,3 +140,12 @@ def _refusal(
     if questions is None:
         return None
     return refuse_by_default(searching.queries, questions, divided, roles, settings, kept and kept[1])
+
+
+def _groups(
+    searching: Search, members: NDArray[np.int64], settings: CalibrationSettings, kept: AnswerRule | None = None
+) -> LabelledGroups:
+    """Return the labelled queries with all that a score of whole queries may be made of; see `VectorSearch.groups`."""
+    if searching.vectors is not None:
+        return searching.vectors.groups(members, kept)
+    return scored_groups(searching.queries, members, settings.seed)

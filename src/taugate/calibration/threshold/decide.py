@@ -15,7 +15,8 @@ from taugate.calibration.settings.rules import ThresholdRule
 from taugate.calibration.threshold.calibration_queries import CalibrationQueries
 from taugate.calibration.threshold.policy_choice import choose_policy
 from taugate.errors import InputError
-from taugate.retrieval.policy.policy import Metric, PolicyKind, keep
+from taugate.retrieval.policy.names import Metric, PolicyKind
+from taugate.retrieval.policy.policy import keep
 from taugate.retrieval.release.evidence import Alternative, EvidenceRecord, Level
 from taugate.retrieval.release.methods import METHODS
 from taugate.retrieval.release.outcome_records import PolicyRecord, UnrestrictedThreshold

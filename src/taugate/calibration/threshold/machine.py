@@ -11,7 +11,7 @@ from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.metrics.splits import QueryRoles
 from taugate.calibration.relevance.model import estimate_relevance
 from taugate.ingestion.dataset.beir import Dataset
-from taugate.retrieval.index.hybrid import HybridIndex
+from taugate.retrieval.index.hybrid import words_of
 from taugate.retrieval.index.top_k import Searchable, TopK
 from taugate.retrieval.policy.relevance import Relevance
 from taugate.retrieval.release.labels import Machine
@@ -43,7 +43,8 @@ class ResultScorer:
             k: K, the number of results per query.
             seed: Seed of the division into queries that fit the model and queries that recalibrate it.
         """
-        similarity = cls(None, 1.0 + index.weight if isinstance(index, HybridIndex) else 1.0)
+        hybrid = words_of(index)
+        similarity = cls(None, 1.0 if hybrid is None else 1.0 + hybrid.weight)
         generated = [] if dataset.other_queries is None else dataset.other_queries.generated
         if encoded.generated is None or not generated:
             return similarity
@@ -52,7 +53,7 @@ class ResultScorer:
         if roles is None:
             return similarity
         fitted = estimate_relevance(judged, encoded.generated, roles, encoded.documents, encoded.lengths)
-        return cls(fitted.relevance) if fitted and isinstance(fitted.relevance, Relevance) else similarity
+        return cls(fitted.of_vectors) if fitted and fitted.of_vectors else similarity
 
     @property
     def name(self) -> Machine:

@@ -19,7 +19,8 @@ from taugate.calibration.risk.steps import LossSteps, loss_steps
 from taugate.calibration.settings.rules import PolicyChoice, ThresholdRule
 from taugate.calibration.threshold.calibration_queries import CalibrationQueries
 from taugate.errors import InputError
-from taugate.retrieval.policy.policy import POLICIES, PolicyKind, keep
+from taugate.retrieval.policy.names import PolicyKind
+from taugate.retrieval.policy.policy import POLICIES, keep
 from taugate.retrieval.release.evidence import Choice, PolicyCandidate
 
 # The first policy's part of the error. The second one fits nothing, so all queries certify it, and it usually keeps

@@ -26,7 +26,7 @@ from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.threshold.calibration_queries import CalibrationQueries
 from taugate.calibration.threshold.decide import decide_policy
 from taugate.ingestion.dataset.labelled_queries import LabelledQueries
-from taugate.retrieval.policy.policy import Metric, PolicyKind
+from taugate.retrieval.policy.names import Metric, PolicyKind
 from taugate.retrieval.release.evidence import Certificate, Shortage
 from taugate.retrieval.release.methods import STATEMENTS
 from taugate.retrieval.release.outcome_records import PolicyRecord

@@ -32,7 +32,7 @@ from taugate.retrieval.documents.columns import TagColumn
 from taugate.retrieval.documents.filters import OneOf, Value, all_of, composed
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.index.top_k import DocumentSubset, Index, TopK
-from taugate.retrieval.policy.policy import PolicyKind
+from taugate.retrieval.policy.names import PolicyKind
 from taugate.retrieval.policy.relevance import Relevance
 from taugate.retrieval.release.evidence import Certificate, StrataRecord, StratumRecord
 from taugate.retrieval.release.outcome_records import PolicyRecord

@@ -3,14 +3,14 @@
 from dataclasses import replace
 from pathlib import Path
 
+from taugate.calibration.acceptance.accept import accept_updated_index
+from taugate.calibration.acceptance.accepted import AcceptedSearch, LexicalPart, RecordedProjection
+from taugate.calibration.acceptance.baseline import GateState, SearchTrial
 from taugate.calibration.encoding.corpus import EncodedTexts, with_words
 from taugate.calibration.encoding.source import Encoders
-from taugate.calibration.gate.accept import accept_updated_index
-from taugate.calibration.gate.accepted import AcceptedSearch, LexicalPart, RecordedProjection
-from taugate.calibration.gate.baseline import GateState, SearchTrial
 from taugate.calibration.metrics.inputs import CalibrationInputs
 from taugate.errors import ReleaseError
-from taugate.retrieval.index.hybrid import HybridIndex
+from taugate.retrieval.index.hybrid import words_of
 from taugate.retrieval.release.encoders import EncoderFolder
 from taugate.retrieval.release.layout import ENCODER_FOLDER
 from taugate.retrieval.release.reader import Release
@@ -56,9 +56,9 @@ def accept_index(
         encoded: Vectors of the updated corpus, by these encoders.
     """
     manifest = release.manifest
-    dataset, lexical, before = inputs.dataset, None, release.retriever.index
+    dataset, lexical, before = inputs.dataset, None, words_of(release.retriever.index)
     with inputs.job.stage("index"):
-        if isinstance(before, HybridIndex):
+        if before is not None:
             texts = (document.encoded_text for document in dataset.documents)
             lexical = LexicalPart(before.lexical.of_other_texts(texts), before.weight)
             encoded = with_words(encoded, dataset, lexical.words.statistics.rule)

@@ -19,12 +19,7 @@ from taugate.calibration.engines.stored import JOB_ACCESS, documents_of
 from taugate.calibration.engines.upload import connect_engine
 from taugate.calibration.job.reading import check_sizes
 from taugate.calibration.job.release_stages import Calibration
-from taugate.calibration.job.reranking import (
-    AcceptedSecondStage,
-    known_pairs,
-    study_first_stage,
-    token_vectors_record,
-)
+from taugate.calibration.job.reranking import AcceptedSecondStage, known_pairs, study_first_stage, token_vectors_record
 from taugate.calibration.job.stages import Accepted, Read, accept_search, check_fit, encode_data
 from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.metrics.inputs import CalibrationInputs

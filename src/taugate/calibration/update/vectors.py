@@ -31,11 +31,7 @@ _COMPARED, _SAME_MODEL = 1000, 0.95
 
 
 def encode_changes(
-    dataset: Dataset,
-    changes: CorpusChanges,
-    release: Release,
-    encoders: Encoders,
-    job: Job,
+    dataset: Dataset, changes: CorpusChanges, release: Release, encoders: Encoders, job: Job
 ) -> EncodedDataset:
     """Encode the texts that are new since the current release, and all queries.
 
@@ -83,11 +79,7 @@ def _own_vectors(encoded: EncodedDataset, changes: CorpusChanges, release: Relea
 
 
 def _documents(
-    dataset: Dataset,
-    changes: CorpusChanges,
-    release: Release,
-    encoder: ExportedEncoder,
-    job: Job,
+    dataset: Dataset, changes: CorpusChanges, release: Release, encoder: ExportedEncoder, job: Job
 ) -> tuple[Float32, int]:
     """Return the vectors of all documents, (N, d) float32, and how many texts were encoded."""
     sources, index = changes.sources, vector_index(release.retriever.index)

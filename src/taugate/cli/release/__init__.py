@@ -1,6 +1,5 @@
 """`taugate release`: its actions, one file for those that belong together."""
 
-from taugate.cli.release import compare, erase, inspect, promote, remote
 from taugate.cli.release.action import command
 
-__all__ = ["command", "compare", "erase", "inspect", "promote", "remote"]
+__all__ = ["command"]

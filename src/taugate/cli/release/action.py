@@ -1,15 +1,48 @@
 """`taugate release`: the group of its actions, and the arguments that several of them share."""
 
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import click
 
+from taugate.cli.terminal.acting import BY_HELP, act_as
 from taugate.cli.terminal.command import Group
-from taugate.cli.terminal.promotion import BY_HELP, act_as
 
-command = Group("release", help="List, compare, promote, roll back or prune releases.")
+_MODULES = {
+    "diff": "compare",
+    "correlations": "compare",
+    "erase": "erase",
+    "list": "inspect",
+    "show": "inspect",
+    "verify": "inspect",
+    "history": "inspect",
+    "promote": "promote",
+    "rollback": "promote",
+    "shadow": "promote",
+    "prune": "promote",
+    "sign": "remote",
+    "push": "remote",
+    "pull": "remote",
+}
+
+
+class _Actions(Group):
+    """The group of all actions. Their modules, some of which load for half a second, are not needed for the list."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return an action, from the module that declares it."""
+        if cmd_name in _MODULES:
+            import_module(f"taugate.cli.release.{_MODULES[cmd_name]}")
+        return super().get_command(ctx, cmd_name)
+
+
+command = _Actions(
+    "release",
+    commands={name: click.Command(name) for name in _MODULES},  # replaced as modules are loaded
+    help="List, compare, promote, roll back or prune releases.",
+)
 
 
 def action(name: str) -> Callable[[Callable[..., int]], click.Command]:

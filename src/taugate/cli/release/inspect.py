@@ -15,18 +15,10 @@ from pydantic import ValidationError
 from taugate.cli.release.action import action, release_argument
 from taugate.cli.terminal.output import aligned, print_result, printable, say
 from taugate.errors import ReleaseError
-from taugate.registry import history, signing
-from taugate.registry.catalog import (
-    current_id,
-    find,
-    match_id,
-    pointed_id,
-    release_ids,
-    unverified_manifest,
-)
+from taugate.registry import history
+from taugate.registry.catalog import current_id, find, match_id, pointed_id, release_ids, unverified_manifest
 from taugate.registry.summary import ReleaseSummary, summarize
-from taugate.retrieval.policy.policy import POLICIES
-from taugate.retrieval.release.collection import verify_with_collection
+from taugate.retrieval.policy.names import PLAIN
 from taugate.retrieval.release.layout import CURRENT, HISTORY, MANIFEST, SHADOW
 from taugate.retrieval.release.records import CalibrationRecord
 from taugate.storage.json_values import Json
@@ -80,7 +72,7 @@ def _cells(release: ReleaseSummary, marks: Mapping[str | None, str], now: dateti
         data = f"{data}/{release.split}"
     tau = f"{release.tau:.3f}" if release.tau is not None else "–" if release.policy is None else "none"
     notes = []
-    if release.policy is not None and not ((score := POLICIES.get(release.policy)) and score.plain):
+    if release.policy is not None and release.policy not in PLAIN:
         notes.append(release.policy)
     if release.lexical is not None:
         notes.append(f"lexical {release.lexical:g}")
@@ -130,6 +122,9 @@ def _why(manifest: Mapping[str, Json]) -> str:
 )
 def verify_releases(releases: Path, id: str | None, trusted_keys: Path | None) -> int:
     """Check every digest, of all releases by default; any failure gives exit code 1."""
+    from taugate.registry import signing  # loads NumPy, which the other actions do without
+    from taugate.retrieval.release.collection import verify_with_collection
+
     names = release_ids(releases)
     if id:
         names = [match_id(names, id, str(releases))]

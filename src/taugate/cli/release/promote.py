@@ -90,11 +90,7 @@ def set_shadow(releases: Path, id: str | None, none: bool) -> int:
 
 @action("prune")
 @click.option(
-    "--keep",
-    metavar="N",
-    type=int,
-    default=KEEP,
-    help=f"number of newest releases to keep (default: {KEEP})",
+    "--keep", metavar="N", type=int, default=KEEP, help=f"number of newest releases to keep (default: {KEEP})"
 )
 @click.option(
     "--engine",

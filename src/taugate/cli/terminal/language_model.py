@@ -9,6 +9,7 @@ from pydantic.dataclasses import dataclass
 from taugate.calibration.settings.options import Options, option_of
 from taugate.cli.terminal.options import option
 from taugate.errors import InputError
+from taugate.storage.secrets import read_secret
 
 if TYPE_CHECKING:
     from taugate.ingestion.queries.replies import LanguageModel
@@ -76,11 +77,6 @@ def _key() -> str | None:
         raise InputError(f"{KEY} and {KEY_FILE} are both set; unset one of the two")
     if not file:
         return (key or "").strip() or None
-    try:
-        key = Path(file).read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "not UTF-8"
-        raise InputError(f"{file}: cannot read the file named by {KEY_FILE} ({reason})") from error
-    if not key:
-        raise InputError(f"{file}: the file named by {KEY_FILE} is empty; write the key into it")
-    return key
+    if read := read_secret(Path(file), KEY_FILE):
+        return read
+    raise InputError(f"{KEY_FILE}: {file} is empty; write the key into it")

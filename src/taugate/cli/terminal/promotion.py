@@ -9,11 +9,11 @@ from pydantic.dataclasses import dataclass
 from taugate.calibration.comparison.publish import Promotion
 from taugate.calibration.comparison.rule import PromotionRule
 from taugate.calibration.settings.options import Options
+from taugate.cli.terminal.acting import BY_HELP, act_as
 from taugate.cli.terminal.command import OptionGroup
 from taugate.cli.terminal.options import Appearance, number_or, option
 from taugate.cli.terminal.output import say
 from taugate.errors import InputError
-from taugate.registry.history import NAMED
 from taugate.registry.signing import signing_key, trusted_keys
 
 PROMOTION = OptionGroup("promotion", "by default, a release with a threshold is promoted")
@@ -22,8 +22,6 @@ FORCE_HELP = (
     "also promote a provisional release over a calibrated one, a release no better than chance, or one whose adapted "
     "encoder was not accepted"
 )
-BY_HELP = "your name, or that of a job, for the history, which has user and host as well"
-_MAX_NAME = 200  # the name of a Kubernetes job has at most 63 characters
 _LIMITS = "--max-accuracy-drop and --max-kept-increase"
 _Limit = Annotated[
     float | Literal["auto"] | None, Appearance("X|auto", type=number_or("auto", example="a share such as 0.01"))
@@ -31,17 +29,6 @@ _Limit = Annotated[
 # A clause of a rule that is a sentence, and the option that took its place.
 _CLAUSE = re.compile(r"(accuracy not lower|kept share not higher)(?: by more than (\d+(?:\.\d+)?(?:e-?\d+)?))?")
 _LIMIT_OF = {"accuracy not lower": "max_accuracy_drop", "kept share not higher": "max_kept_increase"}
-
-
-def act_as(name: str | None) -> None:
-    """Record a name in the history with what this process does from now on.
-
-    Raises:
-        InputError: If it is no name.
-    """
-    if name is not None and not 0 < len(name.strip()) <= _MAX_NAME:
-        raise InputError(f"--by: give a name of 1 to {_MAX_NAME} characters")
-    NAMED.set(name)
 
 
 @dataclass(frozen=True, kw_only=True)

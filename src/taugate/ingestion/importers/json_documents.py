@@ -3,10 +3,10 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeGuard
 
 from taugate.ingestion.importers.json_text import JsonReader, decode_json, not_json, words_of_json
-from taugate.ingestion.importers.nested import leaves, left_out_fields
+from taugate.ingestion.importers.nested import Fields, Value, leaves, left_out_fields
 from taugate.ingestion.importers.records import TEXT_FIELDS, records_to_documents, text_field_of
 from taugate.ingestion.importers.rich_text import is_rich_text
 from taugate.ingestion.importers.table_rows import rows_to_documents
@@ -147,20 +147,22 @@ def _is_table(values: list[Any]) -> bool:
     return scalars and len({len(row) for row in values}) == 1 and any(isinstance(cell, str) for cell in values[0])
 
 
-def _rows_of_columns(value: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _rows_of_columns(value: Fields) -> list[Fields]:
     """Return the rows of a table written by column, as pandas does; empty if the value is not such a table."""
-    columns = [*value.values()]
-    if all(isinstance(column, Mapping) for column in columns) and columns[0]:
-        numbers = [str(number) for number in range(len(columns[0]))]
-        if all([*column] == numbers for column in columns):
-            return [{name: column[number] for name, column in value.items()} for number in numbers]
-    lists = all(isinstance(column, list) for column in columns) and any(name in value for name in TEXT_FIELDS)
-    if lists and len(columns) > 1 and len({len(column) for column in columns}) == 1:
-        return [dict(zip(value, row, strict=True)) for row in zip(*columns, strict=True)]
-    return []
+    mappings = [column for column in value.values() if isinstance(column, Mapping)]
+    if len(mappings) == len(value) and mappings[0]:
+        numbers = [str(number) for number in range(len(mappings[0]))]
+        if all([*column] == numbers for column in mappings):
+            return [dict(zip(value, (column[number] for column in mappings), strict=True)) for number in numbers]
+    lists = [column for column in value.values() if isinstance(column, list)]
+    if len(lists) < len(value) or len(lists) < 2 or not any(name in value for name in TEXT_FIELDS):
+        return []
+    if len({*map(len, lists)}) > 1:
+        return []
+    return [dict(zip(value, row, strict=True)) for row in zip(*lists, strict=True)]
 
 
-def _record(value: Any) -> Mapping[str, Any]:  # noqa: ANN401 (any value of JSON)
+def _record(value: Any) -> Fields:  # noqa: ANN401 (any value of JSON)
     """Return an item of an array as a record; any other value than an object becomes its text."""
     if isinstance(value, Mapping):
         return value
@@ -169,23 +171,24 @@ def _record(value: Any) -> Mapping[str, Any]:  # noqa: ANN401 (any value of JSON
     return {"text": "" if value is None else str(value)}
 
 
-def _all_objects(value: object) -> bool:
+def _all_objects(value: object) -> TypeGuard[list[Fields]]:
     return isinstance(value, list) and bool(value) and all(isinstance(item, Mapping) for item in value)
 
 
-def _are_by_id(value: Mapping[str, Any]) -> bool:
+def _are_by_id(value: Fields) -> bool:
     """Return whether an object holds objects by id: all values are objects, and most have a field in common."""
-    if len(value) < 2 or not all(isinstance(item, Mapping) for item in value.values()):
+    objects = [item for item in value.values() if isinstance(item, Mapping)]
+    if len(value) < 2 or len(objects) < len(value):
         return False
     if any(name in value for name in (*TEXT_FIELDS, "title")) or not all(name.isprintable() and name for name in value):
         return False
-    if all(map(text_field_of, value.values())):
+    if all(map(text_field_of, objects)):
         return True
-    fields = [name for item in value.values() for name in item]
+    fields = [name for item in objects for name in item]
     return bool(fields) and max(map(fields.count, set(fields))) >= max(2, _MIN_ALIKE * len(value))
 
 
-def _records_within(value: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[_Records]:
+def _records_within(value: Fields, path: tuple[str, ...]) -> Iterator[_Records]:
     """Yield the arrays of objects and the objects by id within an object that is not a record itself."""
     if text_field_of(value):
         return
@@ -233,18 +236,18 @@ def _size(value: object) -> int:
     return len(value) if isinstance(value, str) else 3
 
 
-def _remainder(value: Mapping[str, Any], paths: Sequence[tuple[str, ...]]) -> dict[str, Any]:
+def _remainder(value: Fields, paths: Sequence[tuple[str, ...]]) -> dict[str, Value]:
     """Return an object without the values at some paths."""
-    remainder = {}
+    remainder: dict[str, Value] = {}
     for name, child in value.items():
         below = [path[1:] for path in paths if path and path[0] == name]
         if () in paths or () in below:
             continue
-        remainder[name] = _remainder(child, below) if below else child
+        remainder[name] = _remainder(child, below) if below and isinstance(child, Mapping) else child
     return remainder
 
 
-def _with_remainder(documents: list[ParsedDocument], remainder: Mapping[str, Any]) -> list[ParsedDocument]:
+def _with_remainder(documents: list[ParsedDocument], remainder: Fields) -> list[ParsedDocument]:
     """Return documents with the values around their records: short ones as metadata of each, long as a document."""
     surrounding = list(leaves(remainder))
     short = [leaf for leaf in surrounding if not leaf.listed and len(leaf.text) <= _MAX_FACT]

@@ -3,8 +3,9 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date, time, timedelta
 from decimal import Decimal
-from typing import Any
+from typing import TypeAlias
 
 from taugate.ingestion.importers.metadata_values import metadata_value
 from taugate.ingestion.importers.rich_text import rich_text
@@ -30,6 +31,13 @@ class TypedCell:
 
     value: MetadataValue
     text: str
+
+
+# A value of a record, of JSON, of a column of Parquet, or of a cell.
+Value: TypeAlias = (
+    "bool | int | float | str | bytes | Decimal | date | time | timedelta | TypedCell | Sequence[Value] | Fields | None"
+)
+Fields: TypeAlias = "Mapping[str, Value]"
 
 
 def written_form(cell: object) -> object:
@@ -77,7 +85,7 @@ class Leaf:
         return not written <= value
 
 
-def leaves(record: Mapping[str, Any], path: str = "") -> Iterator[Leaf]:
+def leaves(record: Fields, path: str = "") -> Iterator[Leaf]:
     """Yield the leaves of a record in order; empty ones and long lists of numbers are left out.
 
     Args:
@@ -90,7 +98,7 @@ def leaves(record: Mapping[str, Any], path: str = "") -> Iterator[Leaf]:
     yield from _of_mapping(record, path, listed=False)
 
 
-def _of_mapping(record: Mapping[str, Any], path: str, *, listed: bool) -> Iterator[Leaf]:
+def _of_mapping(record: Fields, path: str, *, listed: bool) -> Iterator[Leaf]:
     for name, value in record.items():
         yield from _of_value(value, f"{path}{_SEPARATOR}{name}" if path else str(name), listed=listed)
 
@@ -199,7 +207,7 @@ def _numbers(value: object) -> float:
     return float("-inf")
 
 
-def left_out_fields(records: Iterable[Mapping[str, Any]]) -> list[str]:
+def left_out_fields(records: Iterable[Fields]) -> list[str]:
     """Return the fields of records that `leaves` leaves out: long lists of numbers, and bytes that are not text."""
     names: dict[str, None] = {}
     for record in records:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from taugate.ingestion.importers.nested import MAX_LISTED_NUMBERS, left_out_fields
+from taugate.ingestion.importers.nested import MAX_LISTED_NUMBERS, Fields, left_out_fields
 from taugate.ingestion.importers.records import records_to_documents
 from taugate.ingestion.parsed import ParsedFile, UnreadableFile
 
@@ -22,7 +22,7 @@ def parse_parquet(raw: bytes) -> ParsedFile:
 
     try:
         table = read_table(BufferReader(raw), use_threads=False)
-        rows: list[dict[str, Any]] = table.to_pylist(maps_as_pydicts="lossy")
+        rows: list[Fields] = table.to_pylist(maps_as_pydicts="lossy")
     except (ArrowException, OSError, ValueError) as error:
         raise UnreadableFile("is not Parquet, or is damaged") from error
     left_out = left_out_fields(rows)

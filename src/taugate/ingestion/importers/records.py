@@ -2,10 +2,9 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
 
 from taugate.ingestion.importers.markdown import parse_markdown
-from taugate.ingestion.importers.nested import Leaf, leaves, own_text_of, scalar_of, text_of, value_text
+from taugate.ingestion.importers.nested import Fields, Leaf, leaves, own_text_of, scalar_of, text_of, value_text
 from taugate.ingestion.parsed import ParsedDocument, TextBuilder, UnreadableFile
 from taugate.retrieval.documents.store import MetadataValue
 
@@ -25,7 +24,7 @@ _MAX_VALUE = 100  # characters of a string that is metadata as well as text
 _MAX_VALUES = 128  # fields that become metadata in a record without a text field; one with more is not a row of a table
 
 
-def records_to_documents(records: Iterable[Mapping[str, Any]], title: str = "") -> list[ParsedDocument]:
+def records_to_documents(records: Iterable[Fields], title: str = "") -> list[ParsedDocument]:
     """Turn records into documents.
 
     The text is that of the field `text`, `content`, `body` or `page_content`; without one of these it is every field
@@ -54,12 +53,12 @@ def records_to_documents(records: Iterable[Mapping[str, Any]], title: str = "") 
     return [document if document.title or not title else replace(document, title=title) for document in documents]
 
 
-def text_field_of(record: Mapping[str, Any]) -> str | None:
+def text_field_of(record: Fields) -> str | None:
     """Return the name of the field that holds a record's text, None if it has none."""
     return next((name for name in TEXT_FIELDS if name in record and (own_text_of(record[name]) or "").strip()), None)
 
 
-def _without_envelope(record: Mapping[str, Any]) -> Mapping[str, Any]:
+def _without_envelope(record: Fields) -> Fields:
     """Return a record whose text is in a field such as `_source` with the fields inside it."""
     if text_field_of(record):
         return record
@@ -72,7 +71,7 @@ def _without_envelope(record: Mapping[str, Any]) -> Mapping[str, Any]:
     return record
 
 
-def _with_text(record: Mapping[str, Any], key: str, text_field: str) -> ParsedDocument:
+def _with_text(record: Fields, key: str, text_field: str) -> ParsedDocument:
     """Return the document of a record that has a text field."""
     builder = TextBuilder()
     _add_text(builder, record[text_field])
@@ -94,10 +93,10 @@ def _with_text(record: Mapping[str, Any], key: str, text_field: str) -> ParsedDo
     return builder.document(title, key, metadata | {name: [*dict.fromkeys(urls)] for name, urls in lines.links.items()})
 
 
-def _facts(record: Mapping[str, Any], used: set[str]) -> Iterator[Leaf]:
+def _facts(record: Fields, used: set[str]) -> Iterator[Leaf]:
     """Yield the values of a record besides its text; the fields of `metadata` count as its own."""
     metadata = record.get("metadata")
-    nested: Mapping[str, Any] = metadata if isinstance(metadata, Mapping) else {}
+    nested: Fields = metadata if isinstance(metadata, Mapping) else {}
     for name, value in {**record, **nested}.items():
         if name in used or (name == "metadata" and nested):
             continue
@@ -107,7 +106,7 @@ def _facts(record: Mapping[str, Any], used: set[str]) -> Iterator[Leaf]:
     yield from leaves({name: value for name, value in nested.items() if name in used}, "metadata")
 
 
-def _without_text(record: Mapping[str, Any], key: str) -> ParsedDocument:
+def _without_text(record: Fields, key: str) -> ParsedDocument:
     """Return the document of a record without a text field: everything is text, and short values are also metadata."""
     builder = TextBuilder()
     record_leaves = list(leaves(record))
@@ -178,7 +177,7 @@ def _is_short(value: MetadataValue) -> bool:
     )
 
 
-def _is_unique(name: str, rows: list[Mapping[str, Any]]) -> bool:
+def _is_unique(name: str, rows: list[Fields]) -> bool:
     values = [row.get(name) for row in rows]
     usable = all(isinstance(value, str | int) and not isinstance(value, bool) and value != "" for value in values)
     printable = usable and all(str(value).isprintable() for value in values)  # qrels cannot hold other ids

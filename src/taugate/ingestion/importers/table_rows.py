@@ -2,12 +2,12 @@
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, time
-from typing import Any
+from typing import cast
 
-from taugate.ingestion.importers.nested import plain_value, scalar_of, value_text, written_form
+from taugate.ingestion.importers.nested import Fields, plain_value, scalar_of, value_text, written_form
 from taugate.ingestion.importers.records import ID_FIELDS, TEXT_FIELDS, records_to_documents
 from taugate.ingestion.parsed import ParsedDocument, TextBuilder, UnreadableFile
 
@@ -117,7 +117,7 @@ def table_to_documents(table: Table, rows: Sequence[Sequence[object]]) -> list[P
     return documents
 
 
-def _record(table: Table, row: Sequence[object], original: Sequence[object]) -> Mapping[str, Any]:
+def _record(table: Table, row: Sequence[object], original: Sequence[object]) -> Fields:
     """Return a row as a record; without a header, its text is all of its cells, or the only cell of prose."""
     cells = (
         (name, written_form(cell) if name in _TEXTS else cell) for name, cell in zip(table.names, row, strict=False)
@@ -125,7 +125,7 @@ def _record(table: Table, row: Sequence[object], original: Sequence[object]) -> 
     record = {name: cell for name, cell in cells if cell is not None and (cell != "" or name.strip("_"))}
     if table.header is None and "text" not in table.names:
         record["text"] = "\n".join(text for cell in original if (text := cell_text(cell)))
-    return record
+    return cast("Fields", record)
 
 
 def _first_full(rows: Sequence[Sequence[object]], filled: Sequence[int]) -> int:

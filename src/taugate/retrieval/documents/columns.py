@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.retrieval.documents.filters import NUMBERS, FieldCondition, Range, SortKey, sort_key
+from taugate.retrieval.documents.filters import NUMBERS, OneOf, Range, SortKey, sort_key
 from taugate.retrieval.documents.sorted_values import SortedValues
 from taugate.retrieval.documents.store import MetadataValue
 
@@ -27,20 +27,21 @@ class Column:
     values: SortedValues
     codes: Codes
 
-    def where(self, condition: FieldCondition) -> Mask:
-        """Return which documents meet a condition on the field, (N,) bool."""
-        if isinstance(condition, Range) and condition.kind == NUMBERS:
-            first, last = self.values.interval(condition)
-            return (self.codes >= first) & (self.codes < last)
-        accepted = np.zeros(len(self.values) + 1, dtype=np.bool_)
-        accepted[self._places(condition)] = True  # the last place remains False, for MISSING (−1)
-        mask: Mask = accepted[self.codes]
-        return mask
+    @property
+    def starts(self) -> None:
+        """None: the codes are one for every document."""
+        return None
 
-    def _places(self, condition: FieldCondition) -> NDArray[np.int64]:
-        if isinstance(condition, Range):
-            return self.values.places_within(condition)
-        return self.values.places(condition)
+    def where_one_of(self, condition: OneOf) -> Mask:
+        """Return which documents have one of the values that a condition names, (N,) bool."""
+        return _accepted(self.values, self.values.places(condition))[self.codes]
+
+    def where_within(self, condition: Range) -> Mask:
+        """Return which documents have a value within bounds, (N,) bool."""
+        if condition.kind != NUMBERS:
+            return _accepted(self.values, self.values.places_within(condition))[self.codes]
+        first, last = self.values.interval(condition)
+        return (self.codes >= first) & (self.codes < last)
 
     def keys(self, position: int) -> tuple[SortKey, ...]:
         """Return the sort key of one document's value, empty if it has none."""
@@ -66,17 +67,18 @@ class TagColumn:
     codes: Codes
     starts: NDArray[np.int64]
 
-    def where(self, condition: FieldCondition) -> Mask:
+    def where_one_of(self, condition: OneOf) -> Mask:
         """Return which documents have one of the values that a condition names, (N,) bool.
 
-        Takes M bytes besides the result. Ranges apply to single values only, so no document meets one.
+        Takes M bytes besides the result.
         """
-        if isinstance(condition, Range):
-            return np.zeros(len(self.starts) - 1, dtype=np.bool_)
-        accepted = np.zeros(len(self.values) + 1, dtype=np.bool_)
-        accepted[self.values.places(condition)] = True  # the last place remains False, for MISSING (−1)
+        accepted = _accepted(self.values, self.values.places(condition))
         mask: Mask = np.logical_or.reduceat(accepted[self.codes], self.starts[:-1])
         return mask
+
+    def where_within(self, condition: Range) -> Mask:
+        """Return (N,) False: ranges apply to single values only, so no document meets one."""
+        return np.zeros(len(self.starts) - 1, dtype=np.bool_)
 
     def keys(self, position: int) -> tuple[SortKey, ...]:
         """Return the sort keys of one document's values in ascending order."""
@@ -91,6 +93,13 @@ class TagColumn:
         if starts[0] != 0 or starts[-1] != len(self.codes) or (np.diff(starts) < 1).any():
             return False
         return _are_places(self.codes, self.values)
+
+
+def _accepted(values: SortedValues, places: NDArray[np.int64]) -> Mask:
+    """Return which values are at some places, (V + 1,) bool; the last one is False, for MISSING (−1)."""
+    accepted = np.zeros(len(values) + 1, dtype=np.bool_)
+    accepted[places] = True
+    return accepted
 
 
 def _are_places(codes: Codes, values: SortedValues) -> bool:

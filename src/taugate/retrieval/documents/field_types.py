@@ -8,7 +8,7 @@ from typing import Self
 from taugate.errors import InputError
 from taugate.retrieval.documents.columns import sort_keys
 from taugate.retrieval.documents.dates import instant
-from taugate.retrieval.documents.filters import DATES, KINDS, TEXTS, Filter, Range, composed, on_fields
+from taugate.retrieval.documents.filters import DATES, KINDS, TEXTS, Filter, composed, on_fields
 from taugate.retrieval.documents.store import Document
 
 _MAX_LISTED, _MAX_NAME_LENGTH = 16, 40  # fields listed in a message, and characters of a name
@@ -51,16 +51,15 @@ class FieldTypes:
         if unknown := [condition.field for condition in conditions if condition.field not in self.by_name]:
             raise InputError(self._unknown(unknown[0]))
         for condition in conditions:
-            if isinstance(condition, Range) and self.by_name[condition.field].has_lists:
+            if not condition.keys and self.by_name[condition.field].has_lists:
                 raise InputError(f"{shown(condition.field)} holds lists of strings, which have no order; name a string")
 
     def check_kinds(self, query_filter: Filter) -> None:
         """Raise InputError like `check`, and if a filter compares a field with a kind of value that it never has."""
         self.check(query_filter)
         for condition in on_fields(query_filter):
-            compared = {condition.kind} if isinstance(condition, Range) else {kind for kind, _ in condition.keys}
             kinds = self.by_name[condition.field].kinds
-            if unknown_kinds := compared - kinds:
+            if unknown_kinds := condition.kinds - kinds:
                 shown_kinds = kinds - {TEXTS} if DATES in kinds else kinds
                 has = " and ".join(KINDS[kind] for kind in sorted(shown_kinds))
                 raise InputError(

@@ -1,7 +1,7 @@
 """Parses the field `filter` of a search request from JSON, or refuses it with one message that names the problem."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, NoReturn
 
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator
@@ -10,7 +10,10 @@ from pydantic_core import PydanticCustomError
 from taugate.retrieval.documents import dates
 from taugate.retrieval.documents.field_types import shown
 from taugate.retrieval.documents.filters import (
+    ANY,
+    BOUNDS,
     DATES,
+    NOT,
     AnyOf,
     Condition,
     Filter,
@@ -20,15 +23,14 @@ from taugate.retrieval.documents.filters import (
     Value,
     all_of,
     composed,
+    every_condition,
     on_fields,
 )
 
 # A condition visits every document, a value takes one binary search: benchmarks/serving/filters.py measures both.
 MAX_CONDITIONS = 16
 MAX_VALUES = 256
-_BOUNDS = ("gt", "gte", "lt", "lte")
-_OPERATORS = (*_BOUNDS, "ne", "nin")
-_ANY, _NOT = "$or", "$not"
+_OPERATORS = (*BOUNDS, "ne", "nin")
 
 _Scalar = str | int | float | bool
 
@@ -75,8 +77,8 @@ class FilterObject(BaseModel):
     # pydantic reads the type of all other fields here, although its own declaration does not allow it.
     __pydantic_extra__: dict[str, _Scalar | _Values | FieldOperators]  # pyright: ignore[reportIncompatibleVariableOverride]
 
-    any_of: Annotated[list[_Inner], Field(alias=_ANY, title="Any of", min_length=1)] = _optional()
-    negated: Annotated["FilterObject", Field(alias=_NOT, title="Not")] = _optional(minProperties=1)
+    any_of: Annotated[list[_Inner], Field(alias=ANY, title="Any of", min_length=1)] = _optional()
+    negated: Annotated["FilterObject", Field(alias=NOT, title="Not")] = _optional(minProperties=1)
 
 
 def read_filter(value: object) -> Filter | None:
@@ -96,66 +98,13 @@ def check_size(query_filter: Filter) -> Filter:
     Raises:
         PydanticCustomError: If it has too many conditions or values.
     """
-    conditions = sum(1 for _ in _every(query_filter))
+    conditions = sum(1 for _ in every_condition(query_filter))
     if conditions > MAX_CONDITIONS:
         _refuse(f"has {conditions} conditions, at most {MAX_CONDITIONS}")
-    values = sum(len(condition.keys) for condition in on_fields(query_filter) if isinstance(condition, OneOf))
+    values = sum(len(condition.keys) for condition in on_fields(query_filter))
     if values > MAX_VALUES:
         _refuse(f"has {values} values, at most {MAX_VALUES}")
     return query_filter
-
-
-def write_filter(query_filter: Filter) -> dict[str, Any]:
-    """Return the JSON of a filter, which `read_filter` parses to a filter that selects the same documents.
-
-    In JSON a field occurs once. Further conditions on it are moved into a `$not`, which adds up to two conditions each,
-    so a filter near the size limit may exceed it afterwards.
-    """
-    written: dict[str, Any] = {}
-    negated: list[dict[str, Any]] = []  # filters that must not hold
-    for condition in query_filter:
-        name, content = _written(condition)
-        if name == _NOT:
-            negated.append(content)
-        elif name not in written:
-            written[name] = content
-        elif (
-            isinstance(content, dict) and isinstance(written[name], dict) and not content.keys() & written[name].keys()
-        ):
-            written[name] = written[name] | content
-        else:
-            negated.append({_NOT: {name: content}})
-    if negated:
-        written[_NOT] = negated[0] if len(negated) == 1 else {_ANY: negated}
-    return written
-
-
-def _written(condition: Condition) -> tuple[str, Any]:
-    """Return the key and the value of a condition in JSON."""
-    if isinstance(condition, AnyOf):
-        return _ANY, [write_filter(part) for part in condition.filters]
-    if isinstance(condition, Not):
-        match condition.negated:
-            case (OneOf(field=name, keys=keys),):
-                return name, {"nin": [value for _, value in keys]}
-        return _NOT, write_filter(condition.negated)
-    if isinstance(condition, OneOf):
-        values = [value for _, value in condition.keys]
-        return condition.field, values[0] if len(values) == 1 else values
-    bounds = {operator: getattr(condition, operator) for operator in _BOUNDS}
-    present = {operator: bound for operator, bound in bounds.items() if bound is not None}
-    if condition.kind == DATES:
-        return condition.field, {operator: dates.written(bound) for operator, bound in present.items()}
-    return condition.field, present
-
-
-def _every(query_filter: Filter) -> Iterator[Condition]:
-    """Yield every condition of a filter, including combined ones."""
-    for condition in query_filter:
-        yield condition
-        inside = (condition.negated,) if isinstance(condition, Not) else ()
-        for part in condition.filters if isinstance(condition, AnyOf) else inside:
-            yield from _every(part)
 
 
 def _filter(value: object, place: str, depth: int = 0) -> Filter:
@@ -168,12 +117,12 @@ def _filter(value: object, place: str, depth: int = 0) -> Filter:
         _refuse(f"is nested too deeply, at most {MAX_CONDITIONS} levels")
     conditions: list[Condition] = []
     for name, content in value.items():
-        if name == _ANY:
+        if name == ANY:
             if not isinstance(content, list) or not content:
-                _refuse(f"{place}{_ANY} needs a list of filters")
-            conditions += AnyOf.of(_inner(part, f"{place}{_ANY}.{i} ", depth) for i, part in enumerate(content))
-        elif name == _NOT:
-            conditions.append(Not(_inner(content, f"{place}{_NOT} ", depth)))
+                _refuse(f"{place}{ANY} needs a list of filters")
+            conditions += AnyOf.of(_inner(part, f"{place}{ANY}.{i} ", depth) for i, part in enumerate(content))
+        elif name == NOT:
+            conditions.append(Not(_inner(content, f"{place}{NOT} ", depth)))
         else:
             conditions += _conditions(composed(name), content)
     return all_of(*conditions)
@@ -194,7 +143,7 @@ def _conditions(name: str, content: Any) -> Filter:  # noqa: ANN401 (any JSON va
         _refuse(f"{shown(name)}: no operator; use {', '.join(_OPERATORS)}")
     if any(operator not in _OPERATORS for operator in content):
         _refuse(f"{shown(name)}: unknown operator; use {', '.join(_OPERATORS)}")
-    bounds = {operator: content[operator] for operator in _BOUNDS if operator in content}
+    bounds = {operator: content[operator] for operator in BOUNDS if operator in content}
     conditions: list[Condition] = [_range(name, bounds)] if bounds else []
     if "ne" in content:
         if isinstance(content["ne"], list):

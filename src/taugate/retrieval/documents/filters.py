@@ -4,13 +4,18 @@ Names of fields and texts are compared in Unicode's composed form (NFC). macOS w
 and a filter that took it for another text would show a key what it must not see.
 """
 
-from collections.abc import Iterable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Self
+from dataclasses import field as dataclass_field
+from typing import Generic, Self, TypeVar
 from unicodedata import normalize
 
 import numpy as np
 from numpy.typing import NDArray
+
+from taugate.retrieval.documents import dates
+from taugate.storage.json_values import Json
 
 Value = str | int | float | bool
 SortKey = tuple[int, Value]  # rank of the kind and the value, so that keys compare by kind first
@@ -18,6 +23,9 @@ SortKey = tuple[int, Value]  # rank of the kind and the value, so that keys comp
 # Kinds of the values of a field; an ISO date is both a text and a date.
 BOOLEANS, NUMBERS, TEXTS, DATES = range(4)
 KINDS = ("booleans", "numbers", "texts", "dates")  # for messages
+BOUNDS = ("gt", "gte", "lt", "lte")
+ANY, NOT = "$or", "$not"  # keys of combinations in JSON
+T = TypeVar("T")
 
 
 def composed(text: str) -> str:
@@ -40,8 +48,72 @@ def stored_key(value: Value) -> SortKey:
     return TEXTS if isinstance(value, str) else NUMBERS, value
 
 
+class Condition(ABC):
+    """A condition that a document meets or not."""
+
+    __slots__ = ()
+
+    @property
+    def parts(self) -> "tuple[Filter, ...]":
+        """The filters that it combines; none of a condition on a field."""
+        return ()
+
+    @property
+    def on_field(self) -> "FieldCondition | None":
+        """The condition itself if it is on a field."""
+        return None
+
+    @property
+    def place(self) -> tuple[bool, str]:
+        """Its place in the canonical order: by field, then combinations."""
+        return (True, repr(self)) if self.on_field is None else (False, self.on_field.field)
+
+    @abstractmethod
+    def evaluate(self, rules: "FilterRules[T]") -> T:
+        """Return what the rules say of the condition."""
+
+    @abstractmethod
+    def to_json(self) -> tuple[str, Json]:
+        """Return the key and the value of the condition in JSON."""
+
+    def negated_json(self) -> tuple[str, Json]:
+        """Return the key and the value of its negation in JSON."""
+        return NOT, filter_json((self,))
+
+    def implies(self, other: "Condition") -> bool:
+        """Return whether every document that meets it is known to meet another condition."""
+        return False
+
+    def allows_all(self, field: str, keys: frozenset[SortKey]) -> bool:
+        """Return whether it is met if a field has one of some values, and by further values."""
+        return False
+
+
+class FieldCondition(Condition):
+    """A condition on one field.
+
+    Attributes:
+        field: Name of the field, in composed form.
+        keys: Sort keys of the values that it is compared with one by one.
+    """
+
+    __slots__ = ()
+    field: str
+    keys: tuple[SortKey, ...]
+
+    @property
+    def on_field(self) -> "FieldCondition":
+        """The condition."""
+        return self
+
+    @property
+    @abstractmethod
+    def kinds(self) -> set[int]:
+        """The kinds of values that the field is compared with."""
+
+
 @dataclass(frozen=True, slots=True)
-class OneOf:
+class OneOf(FieldCondition):
     """The condition that a field equals one of some values or, if it is a list of tags, contains one of them.
 
     Attributes:
@@ -57,9 +129,35 @@ class OneOf:
         """Create the condition from values in any order."""
         return cls(composed(field), tuple(sorted({sort_key(value) for value in values})))
 
+    @property
+    def kinds(self) -> set[int]:
+        """See FieldCondition."""
+        return {kind for kind, _ in self.keys}
+
+    def evaluate(self, rules: "FilterRules[T]") -> T:
+        """See Condition."""
+        return rules.one_of(self)
+
+    def to_json(self) -> tuple[str, Json]:
+        """See Condition."""
+        values = [value for _, value in self.keys]
+        return self.field, values[0] if len(values) == 1 else values
+
+    def negated_json(self) -> tuple[str, Json]:
+        """See Condition."""
+        return self.field, {"nin": [value for _, value in self.keys]}
+
+    def implies(self, other: Condition) -> bool:
+        """See Condition."""
+        return other.allows_all(self.field, frozenset(self.keys))
+
+    def allows_all(self, field: str, keys: frozenset[SortKey]) -> bool:
+        """See Condition."""
+        return field == self.field and keys < {*self.keys}
+
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class Range(FieldCondition):
     """The condition that a field is a number or a date within bounds; None is no bound.
 
     Attributes:
@@ -69,6 +167,7 @@ class Range:
         lt: Exclusive upper bound.
         lte: Inclusive upper bound.
         kind: NUMBERS, or DATES, whose bounds are seconds since 1970.
+        keys: None.
     """
 
     field: str
@@ -77,6 +176,7 @@ class Range:
     lt: float | None = None
     lte: float | None = None
     kind: int = NUMBERS
+    keys: tuple[SortKey, ...] = dataclass_field(default=(), init=False, repr=False, compare=False)
 
     def holds(self, values: NDArray[np.float64]) -> NDArray[np.bool_]:
         """Return which values are within the bounds, bool of the shape of `values`; NaN never is."""
@@ -91,9 +191,25 @@ class Range:
                 within &= compare(values, bound)
         return within
 
+    @property
+    def kinds(self) -> set[int]:
+        """See FieldCondition."""
+        return {self.kind}
+
+    def evaluate(self, rules: "FilterRules[T]") -> T:
+        """See Condition."""
+        return rules.within(self)
+
+    def to_json(self) -> tuple[str, Json]:
+        """See Condition."""
+        bounds = {operator: bound for operator in BOUNDS if (bound := getattr(self, operator)) is not None}
+        if self.kind == DATES:
+            return self.field, {operator: dates.written(bound) for operator, bound in bounds.items()}
+        return self.field, bounds
+
 
 @dataclass(frozen=True, slots=True)
-class Not:
+class Not(Condition):
     """The condition that a document does not meet a filter.
 
     A document without a field meets no condition on that field, so it meets every negated one.
@@ -104,9 +220,24 @@ class Not:
 
     negated: "Filter"
 
+    @property
+    def parts(self) -> "tuple[Filter, ...]":
+        """See Condition."""
+        return (self.negated,)
+
+    def evaluate(self, rules: "FilterRules[T]") -> T:
+        """See Condition."""
+        return rules.negate(rules.all_hold(self.negated))
+
+    def to_json(self) -> tuple[str, Json]:
+        """See Condition."""
+        if len(self.negated) == 1:
+            return self.negated[0].negated_json()
+        return NOT, filter_json(self.negated)
+
 
 @dataclass(frozen=True, slots=True)
-class AnyOf:
+class AnyOf(Condition):
     """The condition that a document meets at least one of some filters.
 
     Attributes:
@@ -121,33 +252,78 @@ class AnyOf:
         distinct = sorted({*filters}, key=repr)
         return (cls(tuple(distinct)),) if len(distinct) > 1 else distinct[0]
 
+    @property
+    def parts(self) -> "tuple[Filter, ...]":
+        """See Condition."""
+        return self.filters
 
-FieldCondition = OneOf | Range
-Condition = FieldCondition | Not | AnyOf
+    def evaluate(self, rules: "FilterRules[T]") -> T:
+        """See Condition."""
+        return rules.any_of([rules.all_hold(part) for part in self.filters])
+
+    def to_json(self) -> tuple[str, Json]:
+        """See Condition."""
+        return ANY, [filter_json(part) for part in self.filters]
+
+
 Filter = tuple[Condition, ...]  # all of them hold
+
+
+@dataclass(frozen=True)
+class FilterRules(Generic[T]):
+    """How filters are evaluated: what the two kinds of conditions on fields are, and how they are combined."""
+
+    one_of: Callable[[OneOf], T]
+    within: Callable[[Range], T]
+    negate: Callable[[T], T]
+    any_of: Callable[[list[T]], T]
+    all_of: Callable[[list[T]], T]
+
+    def all_hold(self, query_filter: Filter) -> T:
+        """Evaluate a filter with at least one condition."""
+        return self.all_of([condition.evaluate(self) for condition in query_filter])
 
 
 def all_of(*conditions: Condition) -> Filter:
     """Combine conditions in canonical order, so that equal filters compare equal: by field, then combinations."""
-    return tuple(sorted(conditions, key=_place))
+    return tuple(sorted(conditions, key=lambda condition: condition.place))
 
 
-def _place(condition: Condition) -> tuple[bool, str]:
-    if isinstance(condition, FieldCondition):
-        return False, condition.field
-    return True, repr(condition)
+def every_condition(query_filter: Filter) -> Iterator[Condition]:
+    """Yield every condition of a filter, including combined ones."""
+    for condition in query_filter:
+        yield condition
+        for part in condition.parts:
+            yield from every_condition(part)
 
 
 def on_fields(query_filter: Filter) -> Iterator[FieldCondition]:
     """Yield the conditions on fields in a filter, at any depth of `Not` and `AnyOf`."""
+    return (leaf for condition in every_condition(query_filter) if (leaf := condition.on_field) is not None)
+
+
+def filter_json(query_filter: Filter) -> dict[str, Json]:
+    """Return the JSON of a filter, which `read_filter` parses to a filter that selects the same documents.
+
+    In JSON a field occurs once. Further conditions on it are moved into a `$not`, which adds up to two conditions each,
+    so a filter near the size limit may exceed it afterwards.
+    """
+    written: dict[str, Json] = {}
+    negated: list[Json] = []  # filters that must not hold
     for condition in query_filter:
-        if isinstance(condition, FieldCondition):
-            yield condition
-        elif isinstance(condition, Not):
-            yield from on_fields(condition.negated)
+        name, content = condition.to_json()
+        before = written.get(name)
+        if name == NOT:
+            negated.append(content)
+        elif name not in written:
+            written[name] = content
+        elif isinstance(content, dict) and isinstance(before, dict) and not content.keys() & before.keys():
+            written[name] = before | content
         else:
-            for part in condition.filters:
-                yield from on_fields(part)
+            negated.append({NOT: {name: content}})
+    if negated:
+        written[NOT] = negated[0] if len(negated) == 1 else {ANY: negated}
+    return written
 
 
 def both(first: Filter, second: Filter) -> Filter:
@@ -160,12 +336,5 @@ def both(first: Filter, second: Filter) -> Filter:
         return first or second
     conditions = [*dict.fromkeys((*first, *second))]  # without duplicates
     return all_of(
-        *(condition for condition in conditions if not any(_implies(stricter, condition) for stricter in conditions))
+        *(condition for condition in conditions if not any(stricter.implies(condition) for stricter in conditions))
     )
-
-
-def _implies(stricter: Condition, condition: Condition) -> bool:
-    """Return whether every document that meets `stricter` meets `condition`, which is a different condition."""
-    if not (isinstance(stricter, OneOf) and isinstance(condition, OneOf) and stricter.field == condition.field):
-        return False
-    return {*stricter.keys} < {*condition.keys}

@@ -1,5 +1,7 @@
 """The metadata of all documents by column, to find the documents that meet a filter without reading them."""
 
+import operator
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,17 +17,7 @@ from taugate.errors import ReleaseError
 from taugate.retrieval.documents.columns import Column, ColumnWriter, Mask, TagColumn, sort_keys
 from taugate.retrieval.documents.dates import instant
 from taugate.retrieval.documents.field_types import FieldType, FieldTypes, shown
-from taugate.retrieval.documents.filters import (
-    DATES,
-    AnyOf,
-    Condition,
-    FieldCondition,
-    Filter,
-    Not,
-    Range,
-    SortKey,
-    composed,
-)
+from taugate.retrieval.documents.filters import DATES, Filter, FilterRules, OneOf, Range, SortKey, composed
 from taugate.retrieval.documents.sorted_values import SortedValues
 from taugate.retrieval.documents.store import Document, MetadataValue
 from taugate.storage.tensors import Arrays, read_tensors, write_tensors
@@ -61,7 +53,7 @@ class Metadata:
         """The types of the fields."""
         return FieldTypes(
             {
-                name: FieldType(frozenset(column.values.kinds()), isinstance(column, TagColumn))
+                name: FieldType(frozenset(column.values.kinds()), column.starts is not None)
                 for name, column in self.columns.items()
             }
         )
@@ -84,16 +76,15 @@ class Metadata:
         return self._all_hold(query_filter)
 
     def _all_hold(self, query_filter: Filter) -> Mask:
-        mask: Mask = np.logical_and.reduce([self._holds(condition) for condition in query_filter])
-        return mask
-
-    def _holds(self, condition: Condition) -> Mask:
-        if isinstance(condition, Not):
-            return ~self._all_hold(condition.negated)
-        if isinstance(condition, AnyOf):
-            mask: Mask = np.logical_or.reduce([self._all_hold(part) for part in condition.filters])
-            return mask
-        return self.columns[condition.field].where(condition)
+        columns = self.columns
+        rules = FilterRules[Mask](
+            one_of=lambda condition: columns[condition.field].where_one_of(condition),
+            within=lambda condition: columns[condition.field].where_within(condition),
+            negate=np.logical_not,
+            any_of=np.logical_or.reduce,
+            all_of=np.logical_and.reduce,
+        )
+        return rules.all_hold(query_filter)
 
     def save(self, path: Path) -> None:
         """Write the columns to one safetensors file."""
@@ -101,7 +92,7 @@ class Metadata:
         for number, column in enumerate(self.columns.values()):
             parts: tuple[NDArray[Any], ...] = (column.values.json, column.values.offsets, column.codes)
             arrays |= {f"{number}.{name}": part for name, part in zip(_PARTS, parts, strict=True)}
-            if isinstance(column, TagColumn):
+            if column.starts is not None:
                 arrays[f"{number}.{_TAG_PART}"] = column.starts
         write_tensors(path, arrays)
 
@@ -141,27 +132,29 @@ class Metadata:
 
 def holds(query_filter: Filter, values: Mapping[str, MetadataValue]) -> bool:
     """Return whether the metadata of one document meets a filter, like `Metadata.where` for all documents."""
-    return all(_holds_of_one(condition, values) for condition in query_filter)
+    by_field: defaultdict[str, list[MetadataValue]] = defaultdict(list)
+    for name, value in values.items():
+        by_field[composed(name)].append(value)
+    rules = FilterRules[bool](
+        one_of=lambda condition: any(_is_one_of(condition, value) for value in by_field[condition.field]),
+        within=lambda condition: any(_is_within(condition, value) for value in by_field[condition.field]),
+        negate=operator.not_,
+        any_of=any,
+        all_of=all,
+    )
+    return rules.all_hold(query_filter)
 
 
-def _holds_of_one(condition: Condition, values: Mapping[str, MetadataValue]) -> bool:
-    if isinstance(condition, Not):
-        return not holds(condition.negated, values)
-    if isinstance(condition, AnyOf):
-        return any(holds(part, values) for part in condition.filters)
-    return any(_meets(condition, value) for name, value in values.items() if composed(name) == condition.field)
+def _is_one_of(condition: OneOf, value: MetadataValue) -> bool:
+    return not {*sort_keys(value)}.isdisjoint(condition.keys)
 
 
-def _meets(condition: FieldCondition, value: MetadataValue) -> bool:
-    keys = sort_keys(value)
-    if isinstance(condition, Range) and condition.kind == DATES:
+def _is_within(condition: Range, value: MetadataValue) -> bool:
+    if condition.kind == DATES:
         moment = instant(value) if isinstance(value, str) else None
         return moment is not None and bool(condition.holds(np.array(moment)))
-    if isinstance(condition, Range):
-        single = SortedValues.of(list(keys))
-        first, last = single.interval(condition)
-        return last > first
-    return not {*keys}.isdisjoint(condition.keys)
+    first, last = SortedValues.of([*sort_keys(value)]).interval(condition)
+    return last > first
 
 
 def _parse_names(array: NDArray[Any] | None) -> list[str]:

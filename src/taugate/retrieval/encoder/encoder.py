@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Literal, Protocol, Self
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -143,6 +143,31 @@ class Tokens:
     def unreadable(self) -> bool:
         """True if the encoder knows too little of the text to tell it from other texts."""
         return self.unread > UNREADABLE
+
+
+class Encoder(Protocol):
+    """Encodes texts as unit vectors in two steps: tokenize, then embed."""
+
+    def tokenize(self, texts: Sequence[str], role: Role) -> list[Tokens]:
+        """Return the token ids of texts of a role, queries or documents."""
+        ...
+
+    @property
+    def packed(self) -> bool:
+        """True if texts of several lengths share a batch without padding."""
+        ...
+
+    def padded(self, length: int) -> int:
+        """Return the number of tokens at which a text of `length` tokens is encoded."""
+        ...
+
+    def embed(self, tokens: Sequence[Tokens]) -> Float32:
+        """Return unit vectors, (n, d) float32, in the order of `tokens`."""
+        ...
+
+    def single_threaded(self) -> Self:
+        """Return the same encoder on one thread."""
+        ...
 
 
 class ExportedEncoder:

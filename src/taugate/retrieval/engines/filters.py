@@ -23,10 +23,8 @@ from taugate.retrieval.documents.field_types import shown
 from taugate.retrieval.documents.filters import (
     DATES,
     NUMBERS,
-    AnyOf,
-    Condition,
     Filter,
-    Not,
+    FilterRules,
     OneOf,
     Range,
     SortKey,
@@ -125,7 +123,7 @@ def condition(query_filter: Filter, dialect: FilterDialect) -> str:
     Raises:
         InputError: If a value is an integer beyond ±2⁵³.
     """
-    return " and ".join(f"({_written(part, dialect)})" for part in query_filter)
+    return _rules(dialect).all_hold(query_filter)
 
 
 def check_comparable(query_filter: Filter) -> None:
@@ -133,19 +131,22 @@ def check_comparable(query_filter: Filter) -> None:
     condition(query_filter, _UNWRITTEN)
 
 
-def _written(part: Condition, dialect: FilterDialect) -> str:
-    match part:
-        case OneOf(field=name, keys=keys):
-            stored = [(kind, form) for kind, value in keys for form in _forms(value)]
-            names = {name, normalize("NFD", name)}
-            return dialect.has_any(sorted(_value_token(form, key) for form in names for key in stored))
-        case Range(field=name):
-            names = {name, normalize("NFD", name)}
-            return " or ".join(f"({_within(part, form, dialect)})" for form in sorted(names))
-        case Not(negated=negated):
-            return f"not ({condition(negated, dialect)})"
-        case AnyOf(filters=filters):
-            return " or ".join(f"({condition(inner, dialect)})" for inner in filters)
+def _rules(dialect: FilterDialect) -> FilterRules[str]:
+    def one_of(part: OneOf) -> str:
+        stored = [(kind, form) for kind, value in part.keys for form in _forms(value)]
+        names = {part.field, normalize("NFD", part.field)}
+        return dialect.has_any(sorted(_value_token(form, key) for form in names for key in stored))
+
+    def within(part: Range) -> str:
+        return either([_within(part, form, dialect) for form in sorted({part.field, normalize("NFD", part.field)})])
+
+    def either(statements: list[str]) -> str:
+        return " or ".join(f"({statement})" for statement in statements)
+
+    def both(statements: list[str]) -> str:
+        return " and ".join(f"({statement})" for statement in statements)
+
+    return FilterRules(one_of, within, "not ({})".format, either, both)
 
 
 def _within(bounds: Range, name: str, dialect: FilterDialect) -> str:

@@ -83,6 +83,6 @@ def subset(index: AnyIndex, kept: NDArray[np.int64]) -> AnyIndex:
     if len(kept) < (needed := INDEX_KINDS[index.kind].min_documents):
         raise InputError(f"{len(kept)} documents are too few for {index.kind}, which needs {needed}; calibrate again")
     smaller = build(index.kind, index.vectors[kept])
-    if isinstance(index, ApproximateIndex) and isinstance(smaller, ApproximateIndex):
+    if index.breadth is not None and smaller.breadth is not None:
         smaller.breadth = index.breadth
     return smaller

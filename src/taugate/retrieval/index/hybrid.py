@@ -20,7 +20,7 @@ from taugate.retrieval.index.flat import (
     score_all,
 )
 from taugate.retrieval.index.lexical import LexicalCandidates, LexicalIndex
-from taugate.retrieval.index.top_k import DocumentSubset, Index, TopK
+from taugate.retrieval.index.top_k import DocumentSubset, Index, Searchable, TopK
 from taugate.retrieval.vectors.queries import HybridVectors, QueryVectors, Terms
 from taugate.retrieval.vectors.similarity import Float32, products, rounding_bound
 
@@ -256,7 +256,7 @@ def vector_index(index: Index) -> Index:
     return index if words is None else words.vectors
 
 
-def words_of(index: Index) -> HybridIndex | None:
+def words_of(index: Searchable) -> HybridIndex | None:
     """Return an index whose scores have a lexical part; None for another."""
     return index if isinstance(index, HybridIndex) else None
 

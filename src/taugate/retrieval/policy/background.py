@@ -4,7 +4,7 @@ The numbers of a document are stored with the release, or computed from its vect
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -82,6 +82,10 @@ class Background:
         """Return the five numbers of the documents at positions of any shape, (…, 5) float32; `results` is unused."""
         return self.documents[positions]
 
+    def reading(self, read: Read) -> Self:
+        """Return the background itself: it describes every document already."""
+        return self
+
     def arrays(self) -> Arrays:
         """Return the arrays to store, by name."""
         return {"mean": self.mean, "covariance": self.covariance, "documents": self.documents}
@@ -144,6 +148,10 @@ class ComputedBackground:
     def _computed(self, documents: ReadDocuments) -> Float32:
         queries = self.query_mean, self.query_covariance
         return _document_rows(documents, (self.mean, self.covariance), queries)
+
+    def reading(self, read: Read) -> Self:
+        """Return a copy that reads documents with `read`."""
+        return replace(self, read=read)
 
     def arrays(self) -> Arrays:
         """Return the arrays to store, by name."""

@@ -6,17 +6,15 @@ POLICIES. Nothing outside this folder asks for a kind by its name.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from taugate.retrieval.documents.filters import Filter, OneOf, SortKey
+from taugate.retrieval.policy.names import Metric, PolicyKind
 from taugate.retrieval.vectors.similarity import Float32
 
-ThresholdKind = Literal["similarity", "relative", "gap", "probability"]  # those that have a τ
-PolicyKind = Literal[ThresholdKind, "none"]
-Metric = Literal["accuracy", "ndcg"]
 Mask = NDArray[np.bool_]
 
 

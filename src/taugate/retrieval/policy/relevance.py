@@ -242,9 +242,7 @@ class Relevance:
 
     def reading(self, read: Read) -> Self:
         """Return a copy that reads documents with `read` if they are not in the release."""
-        if isinstance(self.background, Background):
-            return self
-        return replace(self, background=replace(self.background, read=read))
+        return replace(self, background=self.background.reading(read))
 
     def save(self, path: Path) -> None:
         """Write the model to one safetensors file."""

@@ -132,24 +132,39 @@ class BeforeAfter(Record):
     after: float
 
 
-class AdaptationRecord(Record):
+class Adapted(Record):
+    """How a model was adapted to a data set, and whether it may be used.
+
+    Attributes:
+        base: Name of the base encoder.
+        base_sha256: Digest of the base encoder's files.
+        pairs: Queries for training, choosing and deciding.
+        budget: The requested budget.
+        admitted: Whether it is shown to be better.
+        reason: Why it is not shown to be better, and what would help; None if it is.
+        evidence: Whether people asked the queries that decided.
+    """
+
+    base: str
+    base_sha256: str
+    pairs: PairsRecord
+    budget: str
+    admitted: bool
+    reason: str | None = None
+    evidence: Literal["human", "generated"]
+
+
+class AdaptationRecord(Adapted):
     """How an encoder was adapted, and whether it may replace its base.
 
     Attributes:
         recipe: The last recipe applied.
         asked: The requested recipe.
-        base: Name of the base encoder.
-        base_sha256: Digest of the base encoder's files.
-        pairs: Queries for training, choosing and deciding.
         seeds: Seeds by random choice.
-        budget: The requested budget.
         steps: Number of gradient steps that the budget allowed.
         whitening: Whitening in the encoder; None if there is none.
         keeps_documents: Whether only queries pass the map, so that the base encodes documents; written only if true.
         curve: Results on the validation queries.
-        admitted: Whether the encoder is shown to be better.
-        reason: Why it is not shown to be better, and what would help; None if it is.
-        evidence: Whether people asked the queries that decided.
         gain: Gain over the base.
         recall: recall@100 of the unseen queries.
         lexical_weight: Weights of the lexical share in the scores that the encoders were compared by; None if
@@ -163,18 +178,11 @@ class AdaptationRecord(Record):
 
     recipe: RecipeName
     asked: Literal["auto"] | RecipeName
-    base: str
-    base_sha256: str
-    pairs: PairsRecord
     seeds: dict[str, int]
-    budget: str
     steps: int
     whitening: WhiteningRecord | None = None
     keeps_documents: bool = Field(default=False, exclude_if=lambda value: not value)
     curve: list[RecipeTrial] = Field(repr=False)
-    admitted: bool
-    reason: str | None = None
-    evidence: Literal["human", "generated"]
     gain: AdaptationGain
     recall: BeforeAfter
     lexical_weight: BeforeAfter | None = None

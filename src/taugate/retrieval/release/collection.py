@@ -8,7 +8,7 @@ from pathlib import Path
 from taugate.errors import InputError, ReleaseError
 from taugate.retrieval.engines.connect import engine_from_environment
 from taugate.retrieval.engines.verify import open_verified
-from taugate.retrieval.release.manifest import Manifest, ReleaseManifest
+from taugate.retrieval.release.manifest import ReleaseManifest
 from taugate.retrieval.release.signature import TrustedKeys
 from taugate.retrieval.release.verify import verify
 
@@ -33,11 +33,11 @@ def verify_with_collection(
         EngineUnavailable: If the engine does not respond.
     """
     manifest = verify(release, trusted)
-    if isinstance(manifest, Manifest) and manifest.engine is not None:
-        dimension = manifest.encoder.dimension if manifest.projection is None else manifest.projection.dimension
+    searched = manifest.searchable
+    if searched is not None and searched.engine is not None:
         try:
-            engine = engine_from_environment(manifest.engine.kind, environ)
+            engine = engine_from_environment(searched.engine.kind, environ)
         except InputError as error:
             raise ReleaseError(f"{release.name}: {error}") from error
-        open_verified(engine, manifest.engine, dimension, time.monotonic() + _SECONDS)
+        open_verified(engine, searched.engine, searched.dimension, time.monotonic() + _SECONDS)
     return manifest

@@ -105,7 +105,7 @@ class CorpusFolder(ReleaseFolder):
         from taugate.retrieval.index import files
         from taugate.retrieval.index.hybrid import HybridIndex
 
-        dimension = manifest.encoder.dimension if manifest.projection is None else manifest.projection.dimension
+        dimension = manifest.dimension
         weight = 0.0 if manifest.lexical is None else manifest.lexical.weight
         if manifest.engine is None:
             vectors, documents = files.load_index(self.path, manifest.index.kind, dimension), DocumentStore(self.path)

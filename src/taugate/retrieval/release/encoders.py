@@ -45,7 +45,7 @@ class EncoderFolder(ReleaseFolder):
         self.path.mkdir()
         for name in FILES:
             if (source / name).exists():  # a graph or the weights of a kernel
-                others = [path for each in ENCODER_FOLDERS if (path := self.path.parent / each / name).is_file()]
+                others = [path for folder in ENCODER_FOLDERS if (path := self.path.parent / folder / name).is_file()]
                 equal = next((path for path in others if filecmp.cmp(source / name, path, shallow=False)), None)
                 if equal is None:
                     shutil.copyfile(source / name, self.path / name)

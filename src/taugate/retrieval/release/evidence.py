@@ -4,12 +4,14 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
 
-from taugate.retrieval.policy.policy import PolicyKind
+from taugate.retrieval.policy.names import PolicyKind
 from taugate.retrieval.release.methods import Method, Statement
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+MAX_FLOAT32 = (2 - 2**-23) * 2.0**127  # thresholds are compared in float32
 
 
 class Record(BaseModel):

@@ -54,9 +54,10 @@ KINDS = (CorpusFolder, EncoderFolder, ModelsFolder, RerankerFolder, MeasuredFold
 
 def names_of(manifest: ReleaseManifest) -> FileNames:
     """Return the names of all files that a release has, or may have, by its manifest."""
-    if not isinstance(manifest, Manifest):
+    searched = manifest.searchable
+    if searched is None:
         return RunFolder.names(manifest)
-    kinds = [kind.names(manifest) for kind in KINDS]
+    kinds = [kind.names(searched) for kind in KINDS]
     recorded = {name: expected for kind in kinds for name, expected in kind.recorded.items()}
     return FileNames(
         frozenset[str]().union(*(kind.required for kind in kinds)),

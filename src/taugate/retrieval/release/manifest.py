@@ -266,6 +266,11 @@ class Manifest(ReleaseManifest):
         return self
 
     @property
+    def dimension(self) -> int:
+        """The dimension of the searched vectors."""
+        return self.encoder.dimension if self.projection is None else self.projection.dimension
+
+    @property
     def reads_texts(self) -> bool:
         """True if there is an encoder, so that a query may be a text."""
         return self.encoder.runtime != "none"

@@ -10,8 +10,9 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from taugate.retrieval.policy.policy import Metric, PolicyKind
+from taugate.retrieval.policy.names import Metric, PolicyKind
 from taugate.retrieval.release.evidence import (
+    MAX_FLOAT32,
     Certificate,
     Choice,
     Estimate,
@@ -21,8 +22,6 @@ from taugate.retrieval.release.evidence import (
     Shortage,
 )
 from taugate.retrieval.release.methods import Method, Statement
-
-_MAX_FLOAT32 = float(np.finfo(np.float32).max)
 
 
 class UnrestrictedThreshold(Record):
@@ -94,7 +93,7 @@ class PolicyRecord(Record):
     def _tau_fits_the_kind(self) -> Self:
         if (self.tau is None) != (self.kind == "none"):
             raise PydanticCustomError("tau", "a policy has a tau unless its kind is none")
-        if self.tau is not None and abs(self.tau) > _MAX_FLOAT32:
+        if self.tau is not None and abs(self.tau) > MAX_FLOAT32:
             raise PydanticCustomError("tau", "tau is beyond float32, in which it is compared")
         return self
 

@@ -3,11 +3,10 @@
 from collections.abc import Mapping
 from typing import Literal, Self
 
-import numpy as np
 from pydantic import Field, FiniteFloat, model_validator
 from pydantic_core import PydanticCustomError
 
-from taugate.retrieval.release.evidence import EvidenceRecord, Interval, Record
+from taugate.retrieval.release.evidence import MAX_FLOAT32, EvidenceRecord, Interval, Record
 from taugate.retrieval.release.methods import STATEMENTS
 from taugate.storage.json_values import Json
 
@@ -161,7 +160,7 @@ class RefusalRecord(Record):
 
     @model_validator(mode="after")
     def _rho_is_a_float32(self) -> Self:
-        if self.rho is not None and abs(self.rho) > float(np.finfo(np.float32).max):
+        if self.rho is not None and abs(self.rho) > MAX_FLOAT32:
             raise PydanticCustomError("rho", "rho is beyond float32, in which it is compared")
         if (self.score is None) != (self.rho is None):
             raise PydanticCustomError("rho", "score and rho are given together or not at all")

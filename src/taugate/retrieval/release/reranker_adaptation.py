@@ -1,13 +1,11 @@
 """The record of a second stage that `taugate adapt --stage` trained: what it learned from, and the evidence."""
 
 from pathlib import Path
-from typing import Literal
 
 from pydantic import Field, ValidationError
 
 from taugate.errors import EncoderError
-from taugate.retrieval.release.adaptation import PairsRecord, StageRecord
-from taugate.retrieval.release.evidence import Record
+from taugate.retrieval.release.adaptation import Adapted, StageRecord
 from taugate.retrieval.release.search_records import GateRecord, PairedLoss
 from taugate.storage.files import read_bounded
 
@@ -15,41 +13,27 @@ RERANKER_ADAPTATION = "reranker-adaptation.json"
 _MAX_BYTES = 64 << 20  # as of adaptation.json
 
 
-class RerankerAdaptation(Record):
+class RerankerAdaptation(Adapted):
     """How a second stage was trained, and whether it may rank the results of its encoder.
 
     Attributes:
-        base: Name of the encoder.
-        base_sha256: Digest of the encoder's files.
-        pairs: Queries for training, choosing and deciding.
         unanswerable: Number of unanswerable queries for training.
         seed: Seed of every random choice.
-        budget: The requested budget.
         lexical_weight: Weight of the lexical share in the first stage's score; 0 if that is the cosine.
         candidates: Number of the first stage's results that were reranked.
         training: Steps and losses of the training.
         first_stage_weight: Weight of the first stage's score, chosen on the validation queries.
-        admitted: Whether the second stage is shown to be better than the first one alone.
-        reason: Why it is not; None if it is.
-        evidence: Whether people asked the queries that decided.
         gate: Decision of the gate on the unseen queries.
         separation: AUROC of the best score, answerable against unanswerable, of the first stage and of the second; None
             without unanswerable queries.
     """
 
-    base: str
-    base_sha256: str
-    pairs: PairsRecord
     unanswerable: int
     seed: int
-    budget: str
     lexical_weight: float
     candidates: int
     training: StageRecord
     first_stage_weight: float = Field(ge=0)
-    admitted: bool
-    reason: str | None = None
-    evidence: Literal["human", "generated"]
     gate: GateRecord
     separation: PairedLoss | None = None
 

@@ -3,7 +3,8 @@
 import numpy as np
 from pydantic import BaseModel, Field
 
-from taugate.retrieval.policy.policy import POLICIES, DecisionScore, PolicyKind
+from taugate.retrieval.policy.names import PolicyKind
+from taugate.retrieval.policy.policy import POLICIES, DecisionScore
 from taugate.retrieval.release.query_arrays import Reference
 from taugate.retrieval.vectors.similarity import Float32
 

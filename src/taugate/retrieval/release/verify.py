@@ -45,8 +45,8 @@ def verify(release: Path, trusted: TrustedKeys | None = None) -> ReleaseManifest
 
 def verify_searchable(release: Path, trusted: TrustedKeys | None = None) -> Manifest:
     """Verify a release like `verify`; also raises ReleaseError if it has no documents to search."""
-    manifest = verify(release, trusted)
-    if not isinstance(manifest, Manifest):
+    manifest = verify(release, trusted).searchable
+    if manifest is None:
         raise ReleaseError(
             f"{release}: was calibrated on a run, so it has neither encoder nor documents; name a release of "
             "`taugate calibrate`"

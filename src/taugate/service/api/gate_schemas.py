@@ -6,7 +6,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field
 from pydantic.dataclasses import dataclass
 
 from taugate.retrieval.gate import MAX_RESULTS, MAX_SCORES, ScoredResult
-from taugate.retrieval.policy.policy import PolicyKind
+from taugate.retrieval.policy.names import PolicyKind
 from taugate.retrieval.query import GateReason
 from taugate.retrieval.release.state import CertifiedLoss, State
 from taugate.service.api.schemas import (

@@ -14,7 +14,6 @@ from taugate.retrieval.release.evidence import Interval
 from taugate.retrieval.release.state import CertifiedLoss, State
 from taugate.service.api.schemas import PROVISIONAL, RELEASE_ID, Drift
 from taugate.service.drift.watch import DriftWatch
-from taugate.service.errors import NotReady
 from taugate.service.http.caller import current_caller
 from taugate.service.http.operation import Operation
 from taugate.service.http.replies import EncodedJsonResponse, model_reply
@@ -80,22 +79,21 @@ class OperatorHandlers:
 
         Verified means that its golden queries return the recorded results.
         """
-        ready = Health(status="ready", release=self._serving.ready.release_id, warning=self._serving.memory_warning)
+        active = self._serving.ready
+        ready = Health(status="ready", release=active.release_id, warning=active.memory_warning)
         return model_reply(ready, exclude_none=True)
 
     async def release(self, request: Request) -> Response:
         """Get the release in service and its manifest."""
         serving, active = self._serving, self._serving.active
         manifest = active.watched.manifest
-        if serving.loaded_at is None:
-            raise NotReady("the release is being loaded")
         return model_reply(
             ReleaseResponse(
                 release=manifest.release_id,
                 calibration=manifest.state,
                 certified=manifest.certified,
                 shadow=serving.shadowing.release_id,
-                loaded_at=serving.loaded_at.isoformat(),
+                loaded_at=active.loaded_at.isoformat(),
                 precision=None if active.pipeline is None else active.pipeline.release.precision,
                 drift=None if active.drift is None else _live_drift(active.drift),
                 manifest=manifest.model_dump(),

@@ -17,7 +17,7 @@ from taugate.retrieval.comparability import NOT_COMPARABLE
 from taugate.retrieval.documents.filter_schema import FilterField
 from taugate.retrieval.documents.store import MetadataValue
 from taugate.retrieval.documents.visible_text import has_visible_text
-from taugate.retrieval.policy.policy import PolicyKind
+from taugate.retrieval.policy.names import PolicyKind
 from taugate.retrieval.query import GroupBy, Reason, Stage
 from taugate.retrieval.release.state import CertifiedLoss, State
 from taugate.retrieval.score_parts import MATCHED_WORDS, Parts

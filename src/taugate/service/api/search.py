@@ -98,7 +98,7 @@ class SearchHandlers:
         caller, search = current_caller.get(), active.search
         keyed = [(search.key(query, form), query, form) for query, form in searches]
         records = [search.cached(key) for key, _, _ in keyed]
-        missing = [each for each, record in zip(keyed, records, strict=True) if record is None]
+        missing = [query for query, record in zip(keyed, records, strict=True) if record is None]
         computed = iter(await while_connected(request, search.records(missing)) if missing else [])
         drift = active.drift_report(caller.filter)
         replies = []

@@ -13,7 +13,7 @@ import numpy as np
 from taugate.drift.observations import Float64, JudgedReplies, Judgements, Keys, Observations, hashed, query_keys
 from taugate.drift.query_log import LoggedJudgement, LoggedQuery, ShownResult, hashed_filter, line_bytes
 from taugate.errors import EngineUnavailable
-from taugate.retrieval.documents.filter_schema import write_filter
+from taugate.retrieval.documents.filters import filter_json
 from taugate.retrieval.query import Query
 from taugate.service.drift.watched import WatchedRelease
 from taugate.service.pipeline.record import SearchRecord, random_documents
@@ -146,7 +146,7 @@ class QueryLog:
         records = {reply.record for reply in served}
         lists = {record: (record.similarities.tolist(), self._shown(record)) for record in records}
         for at, query_id, query, key, record in served:
-            query_filter = write_filter(query.filter) if query.filter else None
+            query_filter = filter_json(query.filter) if query.filter else None
             similarities, shown = lists[record]
             yield line_bytes(
                 LoggedQuery(

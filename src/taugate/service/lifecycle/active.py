@@ -1,7 +1,8 @@
 """A release that serves requests."""
 
 import asyncio
-from typing import TYPE_CHECKING
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, NamedTuple
 
 from taugate.retrieval.documents.filters import Filter
 from taugate.service.drift.alarms import NO_DRIFT
@@ -39,6 +40,26 @@ class InFlight:
         await self._empty.wait()
 
 
+class Opened(NamedTuple):
+    """A release that is open.
+
+    Attributes:
+        release: The release.
+        pipeline: Searches it; None if it has no documents.
+        gate: The release itself if it cuts the results of another retriever; else None.
+    """
+
+    release: "Release | GateRelease"
+    pipeline: "SearchPipeline | None" = None
+    gate: GateRelease | None = None
+
+    def close(self) -> None:
+        """Finish the current queries, refuse the waiting ones, and close the release."""
+        if self.pipeline is not None:
+            self.pipeline.close()
+        self.release.close()
+
+
 class ActiveRelease:
     """A release that serves requests: it is searched, or cuts results of another retriever.
 
@@ -46,52 +67,58 @@ class ActiveRelease:
         drift: The watch over its traffic, None if traffic is not watched.
         reference: Its calibration, for charts.
         in_flight: Its requests in flight.
+        loaded_at: When it was loaded.
+        memory_warning: That it leaves little memory; None if it leaves enough.
     """
 
-    def __init__(self, serves: CachedSearch | GateRelease, drift: DriftWatch | None) -> None:
-        """Start serving searches or a gate."""
-        self._serves, self.drift = serves, drift
+    def __init__(
+        self,
+        serves: Opened,
+        drift: DriftWatch | None,
+        search: CachedSearch | None = None,
+        memory_warning: str | None = None,
+    ) -> None:
+        """Start serving searches, or a gate if `search` is None."""
+        self._serves, self._search = serves, search
+        self.drift, self.memory_warning = drift, memory_warning
+        self.loaded_at = datetime.now(UTC)
         self.reference = ComputedOnce(lambda: reference_report(self.watched))
         self.in_flight = InFlight()
 
     @property
-    def search(self) -> CachedSearch:
-        """The searches; raises UnsupportedByRelease if the release has no documents."""
-        if isinstance(self._serves, GateRelease):
-            raise UnsupportedByRelease(
-                "the release in service was calibrated on a run of another retriever, so it has no documents to "
-                "search; send the retriever's results to /gate"
-            )
-        return self._serves
-
-    @property
-    def gate(self) -> GateRelease:
-        """The gate; raises UnsupportedByRelease if the release has documents of its own."""
-        if not isinstance(self._serves, GateRelease):
-            raise UnsupportedByRelease(
-                "the release in service has documents of its own, which /search searches; to cut results of another "
-                "retriever, serve a release of `taugate calibrate-run`"
-            )
-        return self._serves
+    def watched(self) -> WatchedRelease:
+        """What both kinds of releases have: manifest, reference and, if they are searched, documents."""
+        return self._serves.release
 
     @property
     def pipeline(self) -> "SearchPipeline | None":
         """The search pipeline; None if the release has no documents."""
-        return None if isinstance(self._serves, GateRelease) else self._serves.pipeline
+        return self._serves.pipeline
+
+    @property
+    def search(self) -> CachedSearch:
+        """The searches; raises UnsupportedByRelease if the release has no documents."""
+        if self._search is None:
+            raise UnsupportedByRelease(
+                "the release in service was calibrated on a run of another retriever, so it has no documents to "
+                "search; send the retriever's results to /gate"
+            )
+        return self._search
+
+    @property
+    def gate(self) -> GateRelease:
+        """The gate; raises UnsupportedByRelease if the release has documents of its own."""
+        if self._serves.gate is None:
+            raise UnsupportedByRelease(
+                "the release in service has documents of its own, which /search searches; to cut results of another "
+                "retriever, serve a release of `taugate calibrate-run`"
+            )
+        return self._serves.gate
 
     @property
     def release(self) -> "Release":
         """The release that is searched; raises UnsupportedByRelease if it has no documents."""
         return self.search.pipeline.release
-
-    @property
-    def watched(self) -> WatchedRelease:
-        """What both kinds of releases have: manifest, reference and, if they are searched, documents."""
-        return self._release
-
-    @property
-    def _release(self) -> "Release | GateRelease":
-        return self._serves if isinstance(self._serves, GateRelease) else self._serves.pipeline.release
 
     @property
     def release_id(self) -> str:
@@ -114,4 +141,4 @@ class ActiveRelease:
             await asyncio.to_thread(self.pipeline.close)
         if self.drift is not None:
             await self.drift.close(forget=replaced)
-        await asyncio.to_thread(self._release.close)
+        await asyncio.to_thread(self._serves.release.close)

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from taugate.errors import EncoderUnavailable, InputError, ReleaseError, TaugateError
+from taugate.errors import EncoderUnavailable, EngineUnavailable, InputError, ReleaseError, TaugateError
 from taugate.registry.catalog import current_id, find, shadow_id
 from taugate.registry.lock import lock_for_reading
 from taugate.registry.remote.copy import update_copy
@@ -21,6 +21,7 @@ from taugate.retrieval.release.layout import CURRENT
 from taugate.retrieval.release.manifest import ReleaseManifest
 from taugate.retrieval.release.signature import TrustedKeys
 from taugate.retrieval.release.verify import is_of_run
+from taugate.service.lifecycle.active import Opened
 from taugate.service.lifecycle.engine import EngineWatch
 from taugate.service.lifecycle.gate import GateRelease
 from taugate.service.metrics import Metrics
@@ -176,13 +177,14 @@ class ReleaseLoader:
         precision = self._settings.compute.precision
         return await self._run(lambda: _locked(release, lambda: self._load(release, threads, precision)))
 
-    async def open(self, release: Path) -> "SearchPipeline | GateRelease":
+    async def open(self, release: Path) -> Opened:
         """Load a release from its folder: a gate if it was calibrated on a run, else a pipeline with warm encoders."""
         if await self._run(lambda: is_of_run(release)):
-            return await self._run(lambda: _locked(release, lambda: self._open_gate(release)))
+            gate = await self._run(lambda: _locked(release, lambda: self._open_gate(release)))
+            return Opened(gate, gate=gate)
         loaded = await self.load(release, self._settings.compute.encoder_threads)
         try:
-            return await self._run(lambda: self._start_pipeline(loaded))
+            return Opened(loaded, await self._run(lambda: self._start_pipeline(loaded)))
         except BaseException:
             await self._run(loaded.close)
             raise
@@ -224,6 +226,18 @@ class ReleaseLoader:
 
     async def _run(self, work: Callable[[], Result]) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+
+def log_failure(message: str, error: Exception, **fields: str) -> str:
+    """Log that a release could not be loaded, with a traceback if that is unexpected; returns the reason to reply."""
+    expected = isinstance(error, TaugateError | OSError)
+    _log.error(message, exc_info=None if expected else error, extra={"fields": {"reason": str(error), **fields}})
+    return str(error) if expected else "see the log for the reason"
+
+
+def may_pass(error: Exception) -> bool:
+    """Return whether the next attempt to load a release may succeed: an engine or an endpoint was not responding."""
+    return isinstance(error, EncoderUnavailable | EngineUnavailable)
 
 
 def _locked(release: Path, load: Callable[[], OpenedT]) -> OpenedT:

@@ -6,7 +6,7 @@ from typing import Annotated, Generic, TypeVar
 
 from pydantic import BaseModel, Field
 
-from taugate.retrieval.policy.policy import PolicyKind
+from taugate.retrieval.policy.names import PolicyKind
 from taugate.retrieval.release.threshold_curve import CurvePoint, quantiles, threshold_curve
 from taugate.service.drift.watched import WatchedRelease
 

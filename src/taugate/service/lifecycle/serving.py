@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
@@ -18,10 +17,10 @@ from taugate.service.drift.canary import Canary
 from taugate.service.drift.watch import DriftWatch
 from taugate.service.errors import EncoderAway, EngineAway, NotReady, ReloadFailed
 from taugate.service.lifecycle.active import ActiveRelease
-from taugate.service.lifecycle.gate import GateRelease
-from taugate.service.lifecycle.loading import Load, ReleaseLoader
+from taugate.service.lifecycle.loading import Load, ReleaseLoader, log_failure, may_pass
 from taugate.service.lifecycle.memory import check_memory
 from taugate.service.lifecycle.shadowing import Shadowing
+from taugate.service.lifecycle.state import Ending, Failed, Loading, Ready, State, Waiting
 from taugate.service.metrics import Metrics
 from taugate.service.pipeline.reply import CachedSearch
 from taugate.service.runtime.resources import release_memory
@@ -44,16 +43,13 @@ class ReloadResponse(BaseModel):
 
 
 class Serving:
-    """State of one process: loading, ready, failed or stopping. Belongs to one event loop.
+    """What one process serves, and its state. Belongs to one event loop.
 
     Attributes:
         access: The keys, whose filters fit the active release.
         shadowing: The shadow release.
         attempted: Set once the first attempt to load a release has ended, whatever its outcome.
-        loaded_at: When the active release was loaded.
         refused: Id of the release that could not replace the active one.
-        memory_warning: That the active release leaves little memory; None if it leaves enough.
-        failure: Why no release could be loaded, which ends the process.
         on_ready: Called when the first release is active.
         on_failure: Called when no release could be loaded.
     """
@@ -76,15 +72,11 @@ class Serving:
         self._loading = asyncio.Lock()
         self._admission = admission
         self._cache = TieredCache(settings, metrics)
-        self._active: ActiveRelease | None = None
+        self._state: State = Loading()
         self._closing: set[asyncio.Task[None]] = set()
-        self._stopping = self._ending_announced = False
-        self._away: type[EngineAway | EncoderAway] | None = None  # what keeps the first release from being loaded
         self._gave_up, self.attempted = asyncio.Event(), asyncio.Event()
-        self.loaded_at: datetime | None = None
         self.refused: str | None = None
-        self.memory_warning: str | None = None
-        self.failure: Exception | None = None
+        self._waits_for: str | None = None  # as the log has said
         self.on_ready: Callable[[], None] = lambda: None
         self.on_failure: Callable[[], None] = lambda: None
 
@@ -97,18 +89,17 @@ class Serving:
             EngineAway: If no release is loaded because its engine is not responding.
             EncoderAway: If no release is loaded because the endpoint of its encoder is not responding.
         """
-        if self._stopping:
-            raise NotReady("the service is shutting down")
-        if self._active is None and self._away is not None:
-            raise self._away()
-        if self._active is None:
-            raise NotReady("the release is being loaded" if self.failure is None else "no release could be loaded")
-        return self._active
+        return self._state.active()
 
     @property
     def has_release(self) -> bool:
         """Whether a release has become active; stays true while the service stops."""
-        return self._active is not None
+        return self._state.release is not None
+
+    @property
+    def failure(self) -> Exception | None:
+        """Why no release could be loaded, which ends the process; None if one could be, or may still be."""
+        return self._state.error
 
     @property
     def ready(self) -> ActiveRelease:
@@ -118,9 +109,7 @@ class Serving:
             NotReady: As `active`, and from `announce_end` on.
             EngineAway: As `active`, and if the engine of the active release is not responding.
         """
-        if self._ending_announced:
-            raise NotReady("the service is shutting down")
-        active = self.active
+        active = self._state.ready()
         if active.pipeline is not None and active.pipeline.release.engine is not None:
             active.pipeline.release.engine.check()
         return active
@@ -145,7 +134,7 @@ class Serving:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._gave_up.wait(), _RETRY_SECONDS)
         except Exception as error:  # noqa: BLE001 (every error ends the process; serve() raises it again)
-            self.failure = error
+            self._state = self._state.then(Failed(error))
             self.on_failure()
         self.attempted.set()
 
@@ -154,7 +143,6 @@ class Serving:
         try:
             async with self._loading:
                 active = await self._activate(await self._loader.current(at_start=True))
-                self._away = None
                 self.on_ready()
                 await self.shadowing.renew(active.pipeline)
         except EngineUnavailable as error:
@@ -169,9 +157,9 @@ class Serving:
         return True
 
     def _wait_for(self, name: str, away: type[EngineAway | EncoderAway], error: TaugateError) -> None:
-        if self._away is not away:
+        if self._waits_for is not name:
             _log.warning("cannot load the release yet: no %s", name, extra={"fields": {"reason": str(error)}})
-        self._away = away
+        self._waits_for, self._state = name, self._state.then(Waiting(away))
 
     def give_up(self) -> None:
         """Stop waiting for an engine or an encoder that keeps the first release from being loaded."""
@@ -194,13 +182,10 @@ class Serving:
                 raise
             except Exception as error:
                 self._metrics.observe_reload("failed")
-                if isinstance(error, EncoderUnavailable | EngineUnavailable):  # the next attempt may succeed
+                if may_pass(error):
                     self.refused = None
-                expected = isinstance(error, TaugateError | OSError)
-                fields = {"reason": str(error), "release": previous}
                 message = "cannot load the current release; keeping the previous one"
-                _log.error(message, exc_info=None if expected else error, extra={"fields": fields})
-                reason = str(error) if expected else "see the log for the reason"
+                reason = log_failure(message, error, release=previous)
                 raise ReloadFailed(f"{previous} remains in service: {reason}") from error
             self.refused = None
             await self.shadowing.renew(active.pipeline)
@@ -233,32 +218,30 @@ class Serving:
         """
         warning = await asyncio.to_thread(check_memory, folder)
         opened = await self._loader.open(folder)
-        release = opened if isinstance(opened, GateRelease) else opened.release
+        release, pipeline = opened.release, opened.pipeline
         try:
-            if self._stopping:
+            if self._state.stopped:
                 raise NotReady("the service is shutting down")
             self.access.serve(release.fields)
         except (NotReady, InputError):
             await asyncio.to_thread(opened.close)
-            await asyncio.to_thread(release.close)
             raise
         # Nothing is awaited from here on, so that no request comes in between.
-        metrics = self._metrics
-        self.loaded_at, self.memory_warning = datetime.now(UTC), warning
-        metrics.set_release(release.manifest, self.loaded_at.timestamp())
-        serves: CachedSearch | GateRelease
-        if isinstance(opened, GateRelease):
-            serves, canary, kind = opened, None, {"retriever": opened.manifest.retriever.name}
-        else:
-            serves = CachedSearch(opened, self._cache, self._admission, metrics)
-            canary = Canary(opened.release, opened.single_threaded)
-            kind = {"precision": opened.release.precision}
-        drift = None
+        metrics, search, canary, drift = self._metrics, None, None, None
+        kind: dict[str, str] = {}
+        if pipeline is not None:
+            search = CachedSearch(pipeline, self._cache, self._admission, metrics)
+            canary = Canary(pipeline.release, pipeline.single_threaded)
+            kind = {"precision": pipeline.release.precision}
+        if opened.gate is not None:
+            kind = {"retriever": opened.gate.manifest.retriever.name}
         if self._settings.drift.enabled:
             drift = DriftWatch(release, canary, self._settings, metrics.new_release_registry())
-        self._active = ActiveRelease(serves, drift)
-        _log.info("ready", extra={"fields": {"release": release.manifest.release_id, **kind}})
-        return self._active
+        active = ActiveRelease(opened, drift, search, warning)
+        metrics.set_release(release.manifest, active.loaded_at.timestamp())
+        self._state = self._state.then(Ready(active))
+        _log.info("ready", extra={"fields": {"release": active.release_id, **kind}})
+        return active
 
     async def _close_drained(self, old: ActiveRelease) -> None:
         """Close a replaced release after its last reply."""
@@ -270,14 +253,14 @@ class Serving:
 
     def announce_end(self) -> None:
         """Fail the readiness probe from now on, and continue to serve."""
-        self._ending_announced = True
+        self._state = Ending(self._state, stopped=self._state.stopped)
 
     async def stop(self) -> None:
         """Fail the readiness probe, wait for requests in flight, and close everything."""
-        self._stopping = True
+        self._state = Ending(self._state, stopped=True)
         await asyncio.gather(*self._closing, return_exceptions=True)
-        if self._active is not None:
-            await self._active.close()
+        if self._state.release is not None:
+            await self._state.release.close()
         await self.shadowing.close()
         await self._cache.close()
         self._loader.close()

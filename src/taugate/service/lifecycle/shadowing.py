@@ -4,8 +4,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from taugate.errors import EncoderUnavailable, EngineUnavailable, TaugateError
-from taugate.service.lifecycle.loading import ReleaseLoader
+from taugate.service.lifecycle.loading import ReleaseLoader, log_failure, may_pass
 from taugate.service.lifecycle.memory import check_memory
 from taugate.service.metrics import Metrics
 
@@ -69,12 +68,8 @@ class Shadowing:
                 _log.info("shadow release loaded", extra={"fields": {"release": name}})
             self.refused = None
         except Exception as error:  # noqa: BLE001 (as the docstring says)
-            # If an engine or an endpoint was not responding, the next attempt may succeed.
-            retried = folder is None or isinstance(error, EncoderUnavailable | EngineUnavailable)
-            self.refused = None if retried or folder is None else folder.name
-            fields = {"reason": str(error)}
-            expected = isinstance(error, TaugateError | OSError)
-            _log.error("cannot load the shadow release", exc_info=None if expected else error, extra={"fields": fields})
+            self.refused = None if folder is None or may_pass(error) else folder.name
+            log_failure("cannot load the shadow release", error)
 
     async def close(self) -> None:
         """Close the shadow and remove its metrics."""

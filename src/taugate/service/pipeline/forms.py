@@ -53,17 +53,19 @@ def search_fields(
 ) -> dict[str, Json]:
     """Return the fields of a reply to a search, except those that depend on the service: `drift` and `query_id`."""
     certified = (manifest.first_stage if answer.stage == "first" else manifest).certified if answer.calibrated else None
+    scores = [*map(float, answer.scores.astype(str))]  # as `shortest_decimal` writes them
+    relevance = None if answer.relevance is None else [*map(float, answer.relevance.astype(str))]
     results: list[dict[str, Json]] = []
     for row, document in enumerate(documents):
         result: dict[str, Json] = {
             "id": document.id,
             "document_id": document.document_id,
             "rank": int(answer.ranks[row]),
-            "score": shortest_decimal(answer.scores[row]),
+            "score": scores[row],
         }
         if answer.first_scores is not None:
             result["first_stage_score"] = shortest_decimal(answer.first_scores[row])
-        result["relevance"] = None if answer.relevance is None else shortest_decimal(answer.relevance[row])
+        result["relevance"] = relevance and relevance[row]
         result["below_threshold"] = bool(answer.below_threshold[row])
         if answer.propensities[row] < 1:
             result["explored"] = True

@@ -18,7 +18,7 @@ from taugate.drift.observations import query_key
 from taugate.retrieval.comparability import NotComparable
 from taugate.retrieval.gate import GateReply
 from taugate.retrieval.query import Answer, GateReason, Query, Reason, Stage
-from taugate.retrieval.release.manifest import Manifest, ReleaseManifest
+from taugate.retrieval.release.manifest import ReleaseManifest
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.service.pipeline.forms import DRIFT, QUERY_ID
 
@@ -130,9 +130,9 @@ def random_documents(manifest: ReleaseManifest) -> int:
 
     None if the release has no documents, and one if a second stage has to score it, which takes milliseconds.
     """
-    if not isinstance(manifest, Manifest):
+    if (searchable := manifest.searchable) is None:
         return 0
-    return RANDOM_DOCUMENTS if manifest.second_stage is None else 1
+    return RANDOM_DOCUMENTS if searchable.second_stage is None else 1
 
 
 class ShownReply(NamedTuple):

@@ -26,6 +26,7 @@ from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.query import Answer, Query
 from taugate.retrieval.release.reader import Release
 from taugate.retrieval.second_explanation import explain_stages
+from taugate.retrieval.vectors.queries import QueryVectors
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.service.pipeline.queue import QueryQueue, QueuedQuery, SearchQueue, Write, deliver, failing, shutting_down
 from taugate.service.pipeline.record import NOT_COMPARED, SearchRecord, random_documents
@@ -123,7 +124,8 @@ class SearchPipeline:
             ValueError: If the positions are not those of an earlier search.
         """
         answer = self._retriever.rescore(query, vector, positions)
-        (random,) = self._random_similarities([query], vector[None], [answer], [None], self._rescore_rng)
+        compared = self._retriever.with_words([query.text], vector[None])
+        (random,) = self._random_similarities([query], compared, [answer], [None], self._rescore_rng)
         return write(query, vector, answer, random)
 
     async def explain(self, query: Query, document_id: str) -> Explanation:
@@ -208,8 +210,9 @@ class SearchPipeline:
         # Queries that have waited for long go without the second stage, so that an overload sheds it before queries.
         patience = self._two_stages.seconds
         deadlines = [None if patience is None else queued.arrived + patience for queued in group]
-        answers = self._retriever.answer(queries, vectors, observe, deadlines)
-        random = self._random_similarities(queries, vectors, answers, deadlines, self._rng)
+        compared = self._retriever.with_words([query.text for query in queries], vectors)
+        answers = self._retriever.answer(queries, vectors, observe, deadlines, compared)
+        random = self._random_similarities(queries, compared, answers, deadlines, self._rng)
         for answer in answers:
             if answer.stage is not None:
                 self._two_stages.observe(answer)
@@ -219,7 +222,7 @@ class SearchPipeline:
     def _random_similarities(
         self,
         queries: Sequence[Query],
-        vectors: Float32,
+        compared: QueryVectors,
         answers: Sequence[Answer],
         deadlines: Sequence[float | None],
         rng: np.random.Generator,
@@ -234,11 +237,11 @@ class SearchPipeline:
         random: list[Float32] = [NOT_COMPARED] * len(answers)
         if rows:
             positions = rng.integers(0, len(index), size=(len(rows), self._random_documents))
-            texts = [queries[row].text for row in rows]
-            scores = index.score(self._retriever.with_words(texts, vectors[rows]), positions)
+            scores = index.score(compared[rows], positions)
             if second is None:
                 return list(scores)
-            ranked, _ = second.rank(texts, TopK(scores, positions), [deadlines[row] for row in rows])
+            texts, limits = [queries[row].text for row in rows], [deadlines[row] for row in rows]
+            ranked, _ = second.rank(texts, TopK(scores, positions), limits)
             for place, ranking in ranked.items():
                 random[rows[place]] = ranking.scores
         return random

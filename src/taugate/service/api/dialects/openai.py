@@ -235,16 +235,10 @@ def _merged(queries: list[str], parts: Sequence[_PartReply]) -> dict[str, Json]:
         if result.file_id not in best or result.score > best[result.file_id].score:
             best[result.file_id] = result
     ranked = sorted(best.values(), key=lambda result: -result.score)[: max(part.considered for part in parts)]
-    merged = VectorStoreResults(
-        object="vector_store.search_results.page",
-        search_query=queries,
-        data=ranked,
-        has_more=False,
-        next_page=None,
-        reason=None if ranked else parts[0].reason,
-        query_id=None,
-        release=parts[0].release,
-        truncated=any(part.truncated for part in parts),
+    merged = VectorStoreResults.model_validate(
+        parts[0].model_dump()
+        | {"search_query": queries, "data": ranked, "reason": None if ranked else parts[0].reason, "query_id": None}
+        | {"truncated": any(part.truncated for part in parts)}
     )
     return merged.model_dump(exclude=None if merged.truncated else {"truncated"})
 

@@ -50,34 +50,34 @@ export const onCurve = (curve, tau) => curve.find((point) => point.tau >= Math.f
 /** Return what a policy compares with τ, in float32 as the service does. */
 export const compared = ({ relevance, score }, policy, best) => POLICIES[policy].of(score, relevance, best);
 
-/** Tell whether a reply would be refused at ρ; null refuses nothing but what the encoder cannot read. */
-export const isRefused = (reply, rho) => reply.reason === "unreadable"
-  || (rho !== null && Math.fround(reply.refusal?.score ?? reply.best_score) < Math.fround(rho));
+/** Tell whether a score of a query as a whole is below ρ; null refuses nothing. What thresholds that were moved would do is
+ * told by this and by `passes` alone; what the service decided is in its replies. */
+const isBelow = (score, rho) => rho !== null && Math.fround(score) < Math.fround(rho);
 
-/**
- * Tell whether a result is kept at thresholds: with a ρ, a question that is not refused keeps its first result.
- * handles: null is the verdict of the service.
- */
-export function isKept(result, reply, handles) {
-  if (handles === null) return !result.below_threshold;
-  const { tau, rho } = handles;
-  if (isRefused(reply, rho)) return false;
-  return tau === null || (rho !== null && result.rank === 1)
-    || Math.fround(compared(result, reply.policy, reply.best_score)) >= Math.fround(tau);
-}
+/** Tell whether a value passes τ: with a ρ, the first result of a question that is not refused always does. */
+const passes = (value, first, { tau, rho }) => tau === null || (rho !== null && first) || Math.fround(value) >= Math.fround(tau);
+
+/** Tell whether a reply would be refused at ρ. */
+export const isRefused = (reply, rho) => reply.reason === "unreadable" || isBelow(reply.refusal?.score ?? reply.best_score, rho);
+
+/** Tell whether a result is kept at thresholds. handles: null is the verdict of the service. */
+export const isKept = (result, reply, handles) => (handles === null ? !result.below_threshold : !isRefused(reply, handles.rho)
+  && passes(compared(result, reply.policy, reply.best_score), result.rank === 1, handles));
+
+const isQuestionRefused = ({ refusal, best }, rho) => isBelow(refusal ?? best, rho);
 
 /** Tell what becomes of a calibration question at thresholds; null for one that is not in force. @param {Question} question */
-export function outcomeOf(question, { tau, rho }) {
-  if (rho !== null && Math.fround(question.refusal ?? question.best) < Math.fround(rho)) return question.rank === null ? "refused" : "lost";
-  const passes = (value) => tau === null || Math.fround(value) >= Math.fround(tau);
-  if (question.kind !== "answerable") return rho !== null || question.values.some(passes) ? "answered" : "refused";
-  if (question.rank === null) return "missed";
-  return passes(question.right) || (rho !== null && question.rank === 1) ? "kept" : "lost";
+export function outcomeOf(question, handles) {
+  const { kind, rank, right, values } = question;
+  if (isQuestionRefused(question, handles.rho)) return rank === null ? "refused" : "lost";
+  if (kind !== "answerable") return handles.rho !== null || values.some((value) => passes(value, false, handles)) ? "answered" : "refused";
+  if (rank === null) return "missed";
+  return passes(right, rank === 1, handles) ? "kept" : "lost";
 }
 
 /** Count the results that a question keeps at thresholds. */
-const keptOf = ({ values, refusal, best }, { tau, rho }) => (rho !== null && Math.fround(refusal ?? best) < Math.fround(rho) ? 0
-  : values.filter((value, i) => tau === null || (rho !== null && i === 0) || Math.fround(value) >= Math.fround(tau)).length);
+const keptOf = (question, handles) => (isQuestionRefused(question, handles.rho) ? 0
+  : question.values.filter((value, i) => passes(value, i === 0, handles)).length);
 
 /** Say in a sentence what thresholds do to the questions, of which held-out ones, if any are, tell what is lost and dropped. */
 export function effectOf(questions, handles) {

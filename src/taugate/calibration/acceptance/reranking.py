@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from taugate.calibration.gate.baseline import RankingOutcomes
-from taugate.calibration.gate.gate import GateCandidate, judge
+from taugate.calibration.acceptance.baseline import RankingOutcomes
+from taugate.calibration.acceptance.gate import GateCandidate, judge
 from taugate.calibration.metrics.clusters import PerQuery, SamplingUnits
 from taugate.calibration.metrics.documents import Parents
 from taugate.calibration.risk.paired import min_detectable_loss, paired_losses

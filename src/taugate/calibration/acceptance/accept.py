@@ -11,24 +11,19 @@ are always judged on queries that they were not fitted on.
 from collections.abc import Sequence
 from dataclasses import replace
 
+from taugate.calibration.acceptance.accepted import AcceptedSearch
+from taugate.calibration.acceptance.baseline import GateState, SearchTrial
+from taugate.calibration.acceptance.gate import gate_line
+from taugate.calibration.acceptance.indexes import requested_kinds, scan_scale, try_indexes
+from taugate.calibration.acceptance.lexical import add_lexical
+from taugate.calibration.acceptance.precision import golden_tolerance, try_precisions
+from taugate.calibration.acceptance.projection import VARIANTS, try_projection
 from taugate.calibration.encoding.corpus import EncodedTexts
-from taugate.calibration.gate.accepted import AcceptedSearch
-from taugate.calibration.gate.baseline import GateState, SearchTrial
-from taugate.calibration.gate.gate import gate_line
-from taugate.calibration.gate.indexes import requested_kinds, scan_scale, try_indexes
-from taugate.calibration.gate.lexical import add_lexical
-from taugate.calibration.gate.precision import golden_tolerance, try_precisions
-from taugate.calibration.gate.projection import VARIANTS, try_projection
 from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.metrics.inputs import CalibrationInputs
 from taugate.calibration.progress import Job
 from taugate.calibration.risk.paired import min_detectable_loss
-from taugate.calibration.settings.settings import (
-    MARGIN,
-    CandidateSettings,
-    GateSettings,
-    default_margin,
-)
+from taugate.calibration.settings.settings import MARGIN, CandidateSettings, GateSettings, default_margin
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.release.search_records import GateRecord
 from taugate.retrieval.vectors.similarity import require_in_memory

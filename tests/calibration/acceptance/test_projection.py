@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from taugate.calibration.gate.baseline import SearchTrial
-from taugate.calibration.gate.gate import adjusted_p_values
-from taugate.calibration.gate.projection import (
+from taugate.calibration.acceptance.baseline import SearchTrial
+from taugate.calibration.acceptance.gate import adjusted_p_values
+from taugate.calibration.acceptance.projection import (
     NO_LOSS,
     QUERY_PCA,
     VARIANTS,

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from sklearn.decomposition import PCA
 from threadpoolctl import threadpool_limits
 
-from taugate.calibration.gate.accepted import RecordedProjection
-from taugate.calibration.gate.baseline import GateState, RankingOutcomes, SearchTrial
-from taugate.calibration.gate.gate import GateCandidate, judge
-from taugate.calibration.gate.indexes import search_gain
+from taugate.calibration.acceptance.accepted import RecordedProjection
+from taugate.calibration.acceptance.baseline import GateState, RankingOutcomes, SearchTrial
+from taugate.calibration.acceptance.gate import GateCandidate, judge
+from taugate.calibration.acceptance.indexes import search_gain
 from taugate.calibration.metrics.inputs import CalibrationInputs
 from taugate.calibration.metrics.splits import random_folds
 from taugate.calibration.settings.settings import MARGIN, RETENTION, GateSettings

@@ -11,12 +11,12 @@ from typing import cast
 
 import numpy as np
 
+from taugate.calibration.acceptance.baseline import GateState, SearchTrial
+from taugate.calibration.acceptance.gate import GateCandidate, judge
+from taugate.calibration.acceptance.speeds import speeds
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.corpus import encode_queries
 from taugate.calibration.encoding.precisions import MAX_CHARS, CheaperPrecision, cheaper_encoder
-from taugate.calibration.gate.baseline import GateState, SearchTrial
-from taugate.calibration.gate.gate import GateCandidate, judge
-from taugate.calibration.gate.speeds import speeds
 from taugate.calibration.metrics.inputs import CalibrationInputs
 from taugate.calibration.settings.settings import GateSettings
 from taugate.errors import EncoderError

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.calibration.gate.baseline import RankingOutcomes
+from taugate.calibration.acceptance.baseline import RankingOutcomes
 from taugate.calibration.metrics.clusters import PerQuery, SamplingUnits
 from taugate.calibration.risk.paired import MeanLoss, min_detectable_loss, paired_losses, sample_size_factor
 from taugate.calibration.settings.settings import MARGIN, GateSettings

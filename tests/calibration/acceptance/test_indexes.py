@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from taugate.calibration.gate.baseline import GateState, SearchTrial
-from taugate.calibration.gate.indexes import (
+from taugate.calibration.acceptance.baseline import GateState, SearchTrial
+from taugate.calibration.acceptance.indexes import (
     check_index_trainable,
     recall,
     requested_kinds,

@@ -8,15 +8,15 @@ is needed (fixed-sequence testing, as in `calibration/risk/bounds.py`).
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from taugate.calibration.acceptance.accept import gate_settings
+from taugate.calibration.acceptance.accepted import AcceptedSearch, LexicalPart
+from taugate.calibration.acceptance.baseline import DEPTH, RankingOutcomes
+from taugate.calibration.acceptance.gate import GateCandidate, gate_line, judge
+from taugate.calibration.acceptance.indexes import MISSED, share_found
+from taugate.calibration.acceptance.lexical import choose_lexical
 from taugate.calibration.encoding.corpus import EncodedTexts, with_words
 from taugate.calibration.engines.search import ProposedIndex, ShardedHybridIndex, ShardedIndex
 from taugate.calibration.engines.upload import UploadedCorpus
-from taugate.calibration.gate.accept import gate_settings
-from taugate.calibration.gate.accepted import AcceptedSearch, LexicalPart
-from taugate.calibration.gate.baseline import DEPTH, RankingOutcomes
-from taugate.calibration.gate.gate import GateCandidate, gate_line, judge
-from taugate.calibration.gate.indexes import MISSED, share_found
-from taugate.calibration.gate.lexical import choose_lexical
 from taugate.calibration.metrics.inputs import CalibrationInputs
 from taugate.calibration.metrics.own_documents import max_own_passages, own_passages_of
 from taugate.calibration.settings.settings import MARGIN

@@ -12,8 +12,8 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from taugate.calibration.acceptance.accepted import AcceptedSearch, LexicalPart, RecordedProjection, index_record
 from taugate.calibration.encoding.corpus import EncodedTexts
-from taugate.calibration.gate.accepted import AcceptedSearch, LexicalPart, RecordedProjection, index_record
 from taugate.calibration.metrics.clusters import PerQuery
 from taugate.calibration.metrics.documents import Parents, first_of_document, grades_of
 from taugate.calibration.metrics.own_documents import max_own_passages, own_passages_of, positions_excluding_own
@@ -65,10 +65,7 @@ class RankingOutcomes:
 
     def shifted(self, before: Self, after: Self) -> Self:
         """Add the change from `before` to `after`, two outcomes of the same q queries, query by query."""
-        return type(self)(
-            self.accuracy + after.accuracy - before.accuracy,
-            self.ndcg + after.ndcg - before.ndcg,
-        )
+        return type(self)(self.accuracy + after.accuracy - before.accuracy, self.ndcg + after.ndcg - before.ndcg)
 
 
 @dataclass(frozen=True)
@@ -211,11 +208,7 @@ class GateState:
             self.trial.lexical,
         )
         accepted = replace(
-            self.accepted,
-            encoded=encoded,
-            index=trial.exact,
-            index_record=index_record(trial.flat),
-            projection=fitted,
+            self.accepted, encoded=encoded, index=trial.exact, index_record=index_record(trial.flat), projection=fitted
         )
         return replace(self, accepted=accepted, trial=trial, outcomes=outcomes)
 

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from taugate.calibration.gate.baseline import GateState, SearchTrial
-from taugate.calibration.gate.gate import GateCandidate, judge
-from taugate.calibration.gate.speeds import speeds
+from taugate.calibration.acceptance.baseline import GateState, SearchTrial
+from taugate.calibration.acceptance.gate import GateCandidate, judge
+from taugate.calibration.acceptance.speeds import speeds
 from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.settings.settings import MARGIN, GateSettings, IndexChoice
 from taugate.errors import InputError

@@ -12,19 +12,15 @@ lexical share takes nothing from the error of the cheaper candidates, which are 
 
 from collections.abc import Callable, Sequence
 
+from taugate.calibration.acceptance.accepted import LexicalPart
+from taugate.calibration.acceptance.baseline import GateState, RankingOutcomes
+from taugate.calibration.acceptance.gate import GateCandidate, gate_line, judge
 from taugate.calibration.encoding.corpus import with_words
-from taugate.calibration.gate.accepted import LexicalPart
-from taugate.calibration.gate.baseline import GateState, RankingOutcomes
-from taugate.calibration.gate.gate import GateCandidate, gate_line, judge
 from taugate.calibration.metrics.inputs import CalibrationInputs
 from taugate.calibration.metrics.splits import MIN_CALIBRATING
 from taugate.calibration.provisional.state import AvailableEvidence
 from taugate.calibration.risk.paired import min_detectable_loss
-from taugate.calibration.settings.settings import (
-    MARGIN,
-    GateSettings,
-    default_margin,
-)
+from taugate.calibration.settings.settings import MARGIN, GateSettings, default_margin
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.release.search_records import GateRecord
 
@@ -90,10 +86,7 @@ def choose_lexical(inputs: CalibrationInputs, outcomes: Outcomes) -> tuple[list[
 
 
 def _judged(
-    parts: Sequence[LexicalPart],
-    given: float | None,
-    inputs: CalibrationInputs,
-    outcomes: Outcomes,
+    parts: Sequence[LexicalPart], given: float | None, inputs: CalibrationInputs, outcomes: Outcomes
 ) -> tuple[list[GateRecord], LexicalPart | None]:
     """Judge weights by all labelled queries, and use the given one, or the largest accepted one if there is any.
 

@@ -10,10 +10,7 @@ _Batch = TypeVar("_Batch", bound=Sized)
 
 
 def speeds(
-    baseline: Callable[[_Batch], object],
-    candidate: Callable[[_Batch], object],
-    batch: _Batch,
-    lone: Sequence[_Batch],
+    baseline: Callable[[_Batch], object], candidate: Callable[[_Batch], object], batch: _Batch, lone: Sequence[_Batch]
 ) -> dict[str, float]:
     """Time a candidate against its baseline, as medians over rounds.
 
