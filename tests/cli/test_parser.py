@@ -17,7 +17,7 @@ from tests.fork_server import forked
 TYPOS = [
     (["calibarte", "data"], "(Did you mean one of: 'calibrate', 'calibrate-run', 'recalibrate'?)"),
     (["release", "lst", "--releases", "r"], "Did you mean 'list'?"),
-    (["calibrate", "data", "--relases", "r"], "(Did you mean one of: '--labels', '--releases'?)"),
+    (["calibrate", "data", "--relases", "r"], "(Did you mean one of: '--labels', '--refuse', '--releases'?)"),
     (["calibrate", "data", "--releases", "r", "--hold-out=0.1"], "Did you mean '--holdout'?"),
     (["calibrate", "data", "--releases", "r", "--method", "bootstrp"], "is not one of 'bootstrap',"),
     (["--verison"], "Did you mean '--version'?"),

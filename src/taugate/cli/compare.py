@@ -194,7 +194,10 @@ def _print_tables(comparison: "EncoderComparison", options: CompareOptions) -> N
     titles = ("encoder (CI width)", f"accuracy@{options.k}", f"NDCG@{options.k}", "COE", "ROE", kept, "words")
     rows: list[tuple[str, ...]] = [(*titles, "ms a query", "documents/s", "MB", "MB in memory")]
     for encoder in comparison.encoders:
-        shares = [f"{mean:.3f} ({of.upper - of.lower:.3f})" if of else "–" for _, mean, of in _figures(encoder)]
+        shares = [
+            f"{mean:.3f} ({limits.upper - limits.lower:.3f})" if limits else "–"
+            for _, mean, limits in _figures(encoder)
+        ]
         cost, kept = encoder.cost, "none" if encoder.kept is None else f"{encoder.kept:.2f}"
         words = "off" if encoder.lexical is None else f"{encoder.lexical:g}"
         times = ["–" if time is None else f"{time:.1f}" for time in (cost.milliseconds, cost.documents_per_second)]
@@ -227,7 +230,7 @@ def _measure_tables(comparison: "EncoderComparison") -> "Iterator[Sequence[Seque
         return
     names = [*rows[0][1].transformed]
     yield [("accuracy; I_A, I_B, if vectors are", *names)] + [
-        (name, *(str(measures.transformed[each]) for each in names)) for name, measures in rows
+        (name, *(str(measures.transformed[kind]) for kind in names)) for name, measures in rows
     ]
     figures = {"familiarity": "familiarity", "Δ": "separation", "Δ, relative": "relative_separation"}
     figures |= {"β of all ranks": "decay", "NDCG@10, everyday questions": "everyday"}

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.retrieval.comparability import MAY_BE_CALIBRATED, SAME_SCORES, NotComparable
-from taugate.retrieval.index.grouping import Parents, first_of_each
-from taugate.retrieval.index.top_k import TopK
+from taugate.retrieval.index.top_k import Parents, TopK, first_of_each
 from taugate.retrieval.policy.abstention import RefusalScore
 from taugate.retrieval.policy.policy import POLICIES, Mask, Policy, keep, keep_answered
 from taugate.retrieval.query import Answer, Query, Reason
@@ -63,7 +62,7 @@ def cut(  # noqa: PLR0913 (facts about the results that belong to no record of t
             policy=policy.kind,
             not_comparable=applies[0] if applies else None,
             calibrated=MAY_BE_CALIBRATED.issuperset(applies) and policy.covers(query.k) and not below.any(),
-            reason=None if len(kept) else _reason(query, len(passing), refused=refused),
+            reason=_reason(query, len(passing), len(kept), refused=refused),
             refused=refused,
             refusal=refusals[row] if refusals and passing and not overridden else None,
             uncut=top.scores[row, : policy.k] if SAME_SCORES.issuperset(applies) else None,
@@ -79,8 +78,10 @@ def cut(  # noqa: PLR0913 (facts about the results that belong to no record of t
         )
 
 
-def _reason(query: Query, considered: int, *, refused: bool) -> Reason:
+def _reason(query: Query, considered: int, kept: int, *, refused: bool) -> Reason | None:
     """Return why nothing is kept; the index returns no result only if no document meets the filter."""
+    if kept:
+        return None
     if not considered:
         return "no_documents_match_filter"
     if refused:

@@ -11,8 +11,7 @@ from taugate.retrieval.documents.store import Document, Documents
 from taugate.retrieval.encoder.own_vectors import OwnVectors
 from taugate.retrieval.explained import Explanation, Rule, UnknownDocument
 from taugate.retrieval.index.flat import score_all
-from taugate.retrieval.index.grouping import count_documents
-from taugate.retrieval.index.top_k import TopK
+from taugate.retrieval.index.top_k import TopK, count_documents
 from taugate.retrieval.policy.policy import POLICIES
 from taugate.retrieval.query import Query
 from taugate.retrieval.retriever import Retriever

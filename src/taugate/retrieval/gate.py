@@ -156,7 +156,9 @@ class Gate:
             name: np.array([[result.component(name) for result in given]], dtype=np.float32)
             for name in self.manifest.retriever.components
         }
-        relevance = self.relevance.estimate(top.scores, components) if self.relevance and given else None
+        relevance = None
+        if self.relevance is not None:  # without results, there are no scores
+            relevance = self.relevance.estimate(top.scores, components) if given else top.scores
         refusals = means = None
         if self.abstention is not None and given:
             refusals = self.abstention.decide([""], np.empty((1, 0), dtype=np.float32), top, components)

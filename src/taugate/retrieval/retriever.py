@@ -14,10 +14,10 @@ from taugate.retrieval.cut import cut
 from taugate.retrieval.documents.filters import Filter, both
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.encoder.encoder import Encoder, Tokens
-from taugate.retrieval.index.grouping import DocumentSearch, Parents
+from taugate.retrieval.index.grouping import DocumentSearch
 from taugate.retrieval.index.hybrid import HybridIndex, words_of
 from taugate.retrieval.index.passages import LocalPassages, Observe, Passages, unobserved
-from taugate.retrieval.index.top_k import DocumentSubset, Index, TopK
+from taugate.retrieval.index.top_k import DocumentSubset, Index, Parents, TopK
 from taugate.retrieval.index.words import hybrid_vectors
 from taugate.retrieval.policy.abstention import AnswerRule, needs_words
 from taugate.retrieval.policy.background import ReadDocuments

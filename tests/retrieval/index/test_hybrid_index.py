@@ -9,11 +9,11 @@ from taugate.retrieval.index import hybrid
 from taugate.retrieval.index.build import build
 from taugate.retrieval.index.files import load_index, save
 from taugate.retrieval.index.flat import FaissIndex
-from taugate.retrieval.index.grouping import DocumentSearch, first_of_each
+from taugate.retrieval.index.grouping import DocumentSearch
 from taugate.retrieval.index.hybrid import HybridIndex
 from taugate.retrieval.index.lexical import LexicalIndex, share_of
 from taugate.retrieval.index.names import Kind
-from taugate.retrieval.index.top_k import DocumentSubset, TopK
+from taugate.retrieval.index.top_k import DocumentSubset, TopK, first_of_each
 from taugate.retrieval.index.words import hybrid_vectors
 from taugate.retrieval.vectors.queries import HybridVectors
 from tests.retrieval.drawn import KINDS

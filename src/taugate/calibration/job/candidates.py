@@ -45,14 +45,14 @@ def fewest_candidates(
         f"second stage: {1000 * seconds:.0f} ms for {searching.size} candidates of a query; at most {in_time[-1]} "
         f"of them take {1000 * _BUDGET:.0f} ms"
     )
-    chosen = most = searching.limited(in_time[-1])
+    chosen = largest = searching.limited(in_time[-1])
     records: list[GateRecord] = []
     for size in reversed(in_time[:-1]):
-        fewer = most.limited(size)
-        each = 1000 * seconds / searching.size
-        gain = {"baseline_milliseconds": each * most.size, "milliseconds": each * size}
-        stages, cheaper = (most.results, fewer.results), CheaperStage("float32", gain, None)
-        record = most.judging.judge(requested.name, stages, cheaper).record
+        fewer = largest.limited(size)
+        per_candidate = 1000 * seconds / searching.size
+        gain = {"baseline_milliseconds": per_candidate * largest.size, "milliseconds": per_candidate * size}
+        stages, cheaper = (largest.results, fewer.results), CheaperStage("float32", gain, None)
+        record = largest.judging.judge(requested.name, stages, cheaper).record
         inputs.job.report(gate_line(record))
         records.append(record)
         if not record.admitted:

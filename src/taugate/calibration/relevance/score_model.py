@@ -7,14 +7,11 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from taugate.calibration.metrics.ranking import JudgedQueries
-from taugate.calibration.metrics.searched import SearchedQueries
 from taugate.calibration.metrics.splits import QueryRoles
 from taugate.calibration.relevance.fitting import fit_relevance, map_probabilities
-from taugate.calibration.relevance.model import AppliedRelevance, EstimatedRelevance
-from taugate.calibration.study.inherited import Inherited
+from taugate.calibration.relevance.model import EstimatedRelevance
 from taugate.retrieval.policy.component_signals import Components
 from taugate.retrieval.policy.score_relevance import ScoreRelevance, score_features
-from taugate.retrieval.vectors.similarity import Float32
 
 
 @dataclass(frozen=True)
@@ -51,37 +48,6 @@ def estimate_score_relevance(
             unanswered=None,
             fit=fitted,
         )
-
-
-def relevance_of_scores(
-    search: SearchedQueries,
-    components: tuple[Components, Components],
-    roles: QueryRoles | None,
-    inherited: Inherited | None,
-) -> tuple[AppliedRelevance, Float32] | None:
-    """Fit the model on the scores of results, or apply an inherited one; None if there are too few queries, or none is.
-
-    Args:
-        search: The labelled queries with their results.
-        components: Further scores of the answerable and the unanswerable queries' results.
-        roles: Roles of the calibration queries, None if there are too few.
-        inherited: Parts of an earlier release; None to fit a model.
-
-    Returns:
-        The model, and the relevance of the unanswerable queries' results, (u, K) float32.
-    """
-    model, answerable = None, search.judged.top.scores
-    estimated: AppliedRelevance | None = None
-    if inherited is not None:
-        model = inherited.score_relevance
-    elif roles is not None and (fitted := estimate_score_relevance(search.judged, components[0], roles)):
-        estimated, model = fitted, fitted.relevance
-    if model is None:
-        return None
-    with threadpool_limits(limits=1):  # the same data give the same bits
-        of_unanswerable = model.estimate(search.unanswerable.scores, components[1])
-        estimated = estimated or AppliedRelevance(model, model.estimate(answerable, components[0]), None)
-    return estimated, of_unanswerable
 
 
 def lowest_scores(components: Components, rows: NDArray[np.int64]) -> dict[str, float]:

@@ -269,11 +269,11 @@ class CalibrationSettings(Options):
                 f"they would be fewer than the {self.k} results",
             ),
         )
-        leave_one, leave_engine = "leave out one of the two", "leave it out, or use --engine faiss"
+        leave_out, use_faiss = "leave out one of the two", "leave it out, or use --engine faiss"
         for other, is_given, excluded, remedy in (
-            (f"--labels {labels}", bool(self.labels), of_labels, leave_one),
-            (f"--engine {self.engine} yet", external(self.engine) is not None, of_engine, leave_engine),
-            (f"--rerank {candidates.rerank}", candidates.rerank != "off", of_second_stage, leave_one),
+            (f"--labels {labels}", bool(self.labels), of_labels, leave_out),
+            (f"--engine {self.engine} yet", external(self.engine) is not None, of_engine, use_faiss),
+            (f"--rerank {candidates.rerank}", candidates.rerank != "off", of_second_stage, leave_out),
         ):
             yield from ((option, other, why, remedy) for option, also, why in excluded if is_given and also)
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 from taugate.calibration.abstention.certify import keep_refusal, refuse_within_limits
 from taugate.calibration.abstention.choose import LabelledGroups
@@ -15,13 +16,15 @@ from taugate.calibration.metrics.searched import SearchedQueries
 from taugate.calibration.metrics.splits import QueryRoles
 from taugate.calibration.relevance.model import AppliedRelevance, EstimatedRelevance
 from taugate.calibration.relevance.probes import LabelledSearch
-from taugate.calibration.relevance.score_model import relevance_of_scores
+from taugate.calibration.relevance.score_model import estimate_score_relevance
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.study.inherited import Inherited
 from taugate.calibration.study.refusing import divide_queries, refuse_by_default, scored_groups
 from taugate.calibration.study.search import DescribedTexts, Parts, ScoredPart, Search
 from taugate.calibration.threshold.few_labels import FewLabels
 from taugate.retrieval.policy.abstention import AnswerRule
+from taugate.retrieval.policy.component_signals import Components
+from taugate.retrieval.vectors.similarity import Float32
 
 
 @dataclass(frozen=True)
@@ -91,7 +94,7 @@ def study(inputs: StudyInputs, searching: Search, inherited: Inherited | None = 
     with job.stage("model"):
         roles = QueryRoles.assign(members, units, settings.seed)
         if searching.vectors is None:
-            modelled = relevance_of_scores(search, searching.components, roles, inherited)
+            modelled = _relevance_of_scores(search, searching.components, roles, inherited)
         else:
             modelled = searching.vectors.relevance(parts, roles, inherited, refuses=refuses)
         estimated, of_unanswerable = (None, None) if modelled is None else modelled
@@ -149,3 +152,34 @@ def _groups(
     if searching.vectors is not None:
         return searching.vectors.groups(members, kept)
     return scored_groups(searching.queries, members, settings.seed)
+
+
+def _relevance_of_scores(
+    search: SearchedQueries,
+    components: tuple[Components, Components],
+    roles: QueryRoles | None,
+    inherited: Inherited | None,
+) -> tuple[AppliedRelevance, Float32] | None:
+    """Fit the model on the scores of results, or apply an inherited one; None if there are too few queries, or none is.
+
+    Args:
+        search: The labelled queries with their results.
+        components: Further scores of the answerable and the unanswerable queries' results.
+        roles: Roles of the calibration queries, None if there are too few.
+        inherited: Parts of an earlier release; None to fit a model.
+
+    Returns:
+        The model, and the relevance of the unanswerable queries' results, (u, K) float32.
+    """
+    model, answerable = None, search.judged.top.scores
+    estimated: AppliedRelevance | None = None
+    if inherited is not None:
+        model = inherited.score_relevance
+    elif roles is not None and (fitted := estimate_score_relevance(search.judged, components[0], roles)):
+        estimated, model = fitted, fitted.relevance
+    if model is None:
+        return None
+    with threadpool_limits(limits=1):  # the same data give the same bits
+        of_unanswerable = model.estimate(search.unanswerable.scores, components[1])
+        estimated = estimated or AppliedRelevance(model, model.estimate(answerable, components[0]), None)
+    return estimated, of_unanswerable

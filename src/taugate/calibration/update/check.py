@@ -137,7 +137,7 @@ def check_threshold(
     queries = [dataset.answerable[row] for row in pairs.tolist()]
     paired_queries = PairedQueries(pairs, queries, vectors[pairs], _own_before(before, dataset, queries))
     paired, (top, kept) = scored.take(pairs), results_before(paired_queries)
-    grades = [[grades_before[row].get(position, 0) for position in found] for row, found in _rows(pairs, top)]
+    grades = [[grades_before[row].get(position, 0) for position in positions] for row, positions in _rows(pairs, top)]
     documents = np.unique(before.documents[top.positions], return_inverse=True)[1].reshape(kept.shape).astype(np.int32)
     earlier = replace(
         paired.judged, top=top, grades=np.array(grades), documents=ResultDocuments(documents, np.ones_like(kept))

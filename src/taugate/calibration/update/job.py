@@ -338,7 +338,7 @@ def _check_thresholds(newer: NewerCorpus, measured: Calibration) -> ThresholdChe
     alone = replace(alone, name="the first stage's own threshold")
     newer.read.job.report(alone.sentence)
     checks = (check(before, served, scored, policy), alone)
-    return max(checks, key=lambda one: one.loss.upper - one.margin)
+    return max(checks, key=lambda check: check.loss.upper - check.margin)
 
 
 def _collection(release: Release) -> EngineIndex:

@@ -11,35 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.retrieval.index.flat import MAX_CANDIDATES, brute_force_top_k
-from taugate.retrieval.index.top_k import DocumentSubset, Index, TopK
+from taugate.retrieval.index.top_k import DocumentSubset, Index, Parents, TopK, count_documents, first_of_each
 from taugate.retrieval.vectors.queries import QueryVectors
 
-Parents = NDArray[np.int32]
 # Passages per document in the first search; with fewer, most queries are searched twice.
 _PASSAGES = 4
-
-
-def first_of_each(parents: Parents, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the places in a list at which a document appears for the first time, (m,) int64, ascending.
-
-    Args:
-        parents: (N,) as in DocumentStore.parents.
-        positions: (w,) int64 positions of passages, best first.
-    """
-    _, places = np.unique(parents[positions], return_index=True)
-    return np.sort(places)
-
-
-def count_documents(parents: Parents, positions: NDArray[np.int64] | None = None) -> int:
-    """Return how many documents some passages belong to.
-
-    Args:
-        parents: (N,) as in DocumentStore.parents.
-        positions: (m,) int64 positions of the passages; None for all N.
-    """
-    seen = np.zeros(len(parents), dtype=np.bool_)
-    seen[parents if positions is None else parents[positions]] = True
-    return int(np.count_nonzero(seen))
 
 
 @dataclass(frozen=True)

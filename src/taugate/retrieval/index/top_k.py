@@ -12,6 +12,8 @@ from taugate.retrieval.documents.store import Document
 from taugate.retrieval.vectors.queries import QueryVectors
 from taugate.retrieval.vectors.similarity import Float32
 
+Parents = NDArray[np.int32]  # the document of each passage, (N,), as in DocumentStore.parents
+
 
 @dataclass(frozen=True)
 class Candidate:
@@ -119,3 +121,26 @@ class Index(Searchable, Protocol):
     def dimension(self) -> int:
         """Length of a query's vector."""
         ...
+
+
+def first_of_each(parents: Parents, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the places in a list at which a document appears for the first time, (m,) int64, ascending.
+
+    Args:
+        parents: (N,) as in DocumentStore.parents.
+        positions: (w,) int64 positions of passages, best first.
+    """
+    _, places = np.unique(parents[positions], return_index=True)
+    return np.sort(places)
+
+
+def count_documents(parents: Parents, positions: NDArray[np.int64] | None = None) -> int:
+    """Return how many documents some passages belong to.
+
+    Args:
+        parents: (N,) as in DocumentStore.parents.
+        positions: (m,) int64 positions of the passages; None for all N.
+    """
+    seen = np.zeros(len(parents), dtype=np.bool_)
+    seen[parents if positions is None else parents[positions]] = True
+    return int(np.count_nonzero(seen))

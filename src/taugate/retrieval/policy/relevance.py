@@ -242,7 +242,8 @@ class Relevance:
 
     def reading(self, read: Read) -> Self:
         """Return a copy that reads documents with `read` if they are not in the release."""
-        return replace(self, background=self.background.reading(read))
+        background = self.background.reading(read)
+        return self if background is self.background else replace(self, background=background)
 
     def save(self, path: Path) -> None:
         """Write the model to one safetensors file."""
