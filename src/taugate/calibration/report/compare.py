@@ -85,7 +85,7 @@ _FACTS: dict[str, dict[str, str]] = {
         "answers lost": "checked.lost",
     },
     "refusals": {
-        "score": "refusal.score",
+        "score of ρ": "refusal.score",
         "ρ": "refusal.rho",
         "unanswerable answered at most": "refusal.limits.answered.upper",
         "answerable refused at most": "refusal.limits.refused.upper",

@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 from typing import Annotated, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
 from taugate.retrieval.documents.filter_schema import check_size, read_filter
@@ -30,13 +30,15 @@ class Lenient(BaseModel):
 
 def _require_values(value: V) -> V:
     """Check a value of a filter; pydantic's own message would name the members of the union one by one."""
+    if value == []:
+        raise PydanticCustomError("value", "the list is empty; add a value, or omit the filter")
     for scalar in value if isinstance(value, list) else [value]:
         if not isinstance(scalar, str | int | float) or (isinstance(scalar, float) and not math.isfinite(scalar)):
             raise PydanticCustomError("value", "give a text, a finite number or a Boolean, or a list of them")
     return value
 
 
-FilterValue = Annotated[_Scalar | list[_Scalar], BeforeValidator(_require_values)]
+FilterValue = Annotated[_Scalar | Annotated[list[_Scalar], Field(min_length=1)], BeforeValidator(_require_values)]
 
 
 def dialect_scores(answer: Answer) -> list[float]:
