@@ -290,7 +290,7 @@ def test_calibration_has_own_resources_and_cache() -> None:
     assert container["image"] == f"taugate/calibration:{APP_VERSION}"
 
 
-@pytest.mark.parametrize("variant", ["recalibrate", "command", "object-storage", "all"])
+@pytest.mark.parametrize("variant", ["recalibrate", "command", "object-storage", "cloud", "minio", "openshift", "all"])
 def test_command_accepts_rendered_arguments(variant: str) -> None:
     rendered = render(VARIANTS[variant])
     jobs = [item["spec"] for item in rendered.of("Job")]
@@ -302,5 +302,6 @@ def test_command_accepts_rendered_arguments(variant: str) -> None:
             name, *words = container["args"]
             command = load_command(name)
             if isinstance(command, click.Group):
-                command, words = command.commands[words[0]], words[1:]
+                command, words = command.get_command(click.Context(command), words[0]), words[1:]
+            assert command is not None
             assert command.make_context(name, words).params["releases"].name == "releases"

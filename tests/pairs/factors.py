@@ -140,6 +140,7 @@ UNCHANGING = {
     "promote_if": "an old form of the two above",
     "engine": "needs a server; tests/calibration/engines, tests/service/engines", "embeddings": "needs an engine",
     "no_refusal": "a deprecated name of refuse", "rho": "a deprecated name of refuse",
+    "by": "a name in the history",
     "settings": "accepts a projection that the gate refuses",
     # Settings of the service.
     "releases_copy": "where a copy is kept", "trusted_keys": "what may be loaded", "host": "where it listens",

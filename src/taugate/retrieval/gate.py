@@ -144,40 +144,40 @@ class Gate:
         Raises:
             InputError: If there are too many results, an id is repeated, or a score is not a finite number.
         """
-        given, policy = check_results(results), self.policy
+        listed, policy = check_results(results), self.policy
         query = Query("", policy.k if k is None else k)
         sign = SCALES[self.manifest.retriever.scores].sign
-        scores = np.array([sign * result.score for result in given], dtype=np.float32)
+        scores = np.array([sign * result.score for result in listed], dtype=np.float32)
         ordered = not (scores[1:] > scores[:-1]).any()
         order = np.argsort(-scores, kind="stable")[: max(query.k, policy.k)]
-        given = [given[place] for place in order.tolist()]
+        listed = [listed[place] for place in order.tolist()]
         top, complete = TopK(scores[None, order], np.arange(len(order))[None]), len(order) >= policy.k
         components = {
-            name: np.array([[result.component(name) for result in given]], dtype=np.float32)
+            name: np.array([[result.component(name) for result in listed]], dtype=np.float32)
             for name in self.manifest.retriever.components
         }
         relevance = None
         if self.relevance is not None:  # without results, there are no scores
-            relevance = self.relevance.estimate(top.scores, components) if given else top.scores
+            relevance = self.relevance.estimate(top.scores, components) if listed else top.scores
         refusals = means = None
-        if self.abstention is not None and given:
+        if self.abstention is not None and listed:
             refusals = self.abstention.decide([""], np.empty((1, 0), dtype=np.float32), top, components)
-        considered = min(query.k, len(given))
+        considered = min(query.k, len(listed))
         other = [] if considered == policy.k else [NotComparable.K if complete else NotComparable.FEWER_RESULTS]
         (answer,) = cut([query], top, policy, relevance, refusals, lambda _: other)
         why_not: str | None = "fewer_than_k"
-        if given:
+        if listed:
             why_not = self._why_not(query.k, top.scores[0, : policy.k], components, ordered=ordered)
             if self.reference.components is not None:
                 means = component_means(components, policy.k)[0]
         parts = {part.name: getattr(answer, part.name) for part in fields(answer)} | {
-            "best_score": given[0].score if given else None,
+            "best_score": listed[0].score if listed else None,
             "calibrated": why_not is None,
-            "reason": answer.reason if given else "no_results",
+            "reason": answer.reason if listed else "no_results",
         }
         probabilities = repeat(None) if answer.relevance is None else answer.relevance.tolist()
         kept = [
-            KeptResult(given[position].id, position + 1, given[position].score, probability)
+            KeptResult(listed[position].id, position + 1, listed[position].score, probability)
             for position, probability in zip(answer.positions.tolist(), probabilities, strict=False)
         ]
         return GateReply(

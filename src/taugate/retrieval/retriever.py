@@ -118,8 +118,8 @@ class Retriever:
 
     def own_vector(self, vector: bytes) -> Float32:
         """Return the vector of a query that came with one, as it is compared with documents, (d',) float32."""
-        own: Float32 = np.frombuffer(vector, dtype=np.float32)
-        return own if self.projection is None else self.projection.apply(own[None])[0]
+        sent: Float32 = np.frombuffer(vector, dtype=np.float32)
+        return sent if self.projection is None else self.projection.apply(sent[None])[0]
 
     def tokens(self, texts: Sequence[str]) -> list[Tokens]:
         """Return the token ids of query texts."""
@@ -277,8 +277,8 @@ class Retriever:
                 continue
             within = DocumentSubset(self.metadata.where(scope)) if scope else None
             search = DocumentSearch(self.index, self.parents, within)
-            for found, top in search.search(compared[members], deep, documents):
-                yield _Listed([members[place] for place in found.tolist()], top)
+            for places, top in search.search(compared[members], deep, documents):
+                yield _Listed([members[place] for place in places.tolist()], top)
 
     def _cut(
         self, second: SecondStage | None, queries: Sequence[Query], vectors: Float32, listed: "_Listed"

@@ -67,6 +67,7 @@ def score_parts(
     cosines, lexical = words.parts(HybridVectors(vector[None], (terms,)), positions[None])
     spelled = spellings(text, rule)
     matched = [
-        [word for term, word in spelled.items() if term in own] for own in words.lexical.matched(terms, positions)
+        [word for term, word in spelled.items() if term in document]
+        for document in words.lexical.matched(terms, positions)
     ]
     return ScoreParts(cosines[0], lexical[0], matched)

@@ -15,7 +15,7 @@ from tests.service.contract.conformance import KEY, conformance, with_keys
 from tests.service.contract.hooks import CODES, KNOWN_FIELD
 from tests.service_process import ServiceProcess
 
-FEW = 8  # of each operation and phase: 2,000 requests
+FEW = 15  # of each operation and phase: 3,000 requests
 
 
 @pytest.mark.slow

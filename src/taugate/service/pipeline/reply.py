@@ -92,15 +92,15 @@ class CachedSearch:
         if self._cache.shared:
             self._metrics.observe_stage("cache", began, time.perf_counter())
         local: bytes | None = memory.get(vector_key)
-        own = None if query.vector is None else (query, retriever.own_vector(query.vector))
-        encoded = own or read_vector(shared_vector if local is None else local, query, retriever.index.dimension)
+        sent = None if query.vector is None else (query, retriever.own_vector(query.vector))
+        encoded = sent or read_vector(shared_vector if local is None else local, query, retriever.index.dimension)
         record = None
         if positions is not None and encoded is not None and retriever.rescores(query):
             try:
                 record = self.pipeline.rescore(*encoded, read_positions(positions), write)
             except ValueError:  # other clients can write to Redis: one of the two values is not what was stored
-                encoded = own or read_vector(local, query, retriever.index.dimension)
-        cached = record is not None or (own is None and encoded is not None)
+                encoded = sent or read_vector(local, query, retriever.index.dimension)
+        cached = record is not None or (sent is None and encoded is not None)
         self._metrics.observe_cache("hit" if cached else "miss" if outcome == "hit" else outcome)
         if record is None:
             read, vector = encoded or (query, None)
