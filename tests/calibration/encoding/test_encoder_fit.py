@@ -84,7 +84,6 @@ def test_calibrate_records_unread_texts(folder: Path, tmp_path: Path, capsys: py
         "queries": 35,
         "truncated_queries": 0,
         "unreadable_queries": 0,
-        "trained_similarity": None,
     }
     assert "The encoder cannot read 3 of 43 documents" in (release / "report.html").read_text(encoding="utf-8")
     assert cli.main(["release", "verify", release.name, "--releases", str(tmp_path / "r")]) == 0

@@ -61,7 +61,7 @@ def test_same_weights_behind_endpoint_give_same_release(
     expected, manifest = manifest_of(here), manifest_of(behind)
     assert manifest["policy"]["tau"] == pytest.approx(expected["policy"]["tau"], abs=TOLERANCE)
     assert manifest["metrics"]["calibration"]["accuracy"] == expected["metrics"]["calibration"]["accuracy"]
-    assert manifest["encoder"]["endpoint"] == {"dialect": "openai", "url": server.url, "model": "m", "dimensions": None}
+    assert manifest["encoder"]["endpoint"] == {"dialect": "openai", "url": server.url, "model": "m"}
     assert manifest["golden_tolerance"] == TOLERANCE
     assert {path.name for path in (behind / "encoder").iterdir()} == {CONFIG}
     with load(behind).resources, load(here).resources:

@@ -60,7 +60,7 @@ def test_cap_above_all_documents_changes_only_words(
     options = ("--max-loss", "0.5", *OPTIONS[2:])
     _, capped, _ = calibrate(uneven[0], tmp_path / "r", uneven[1], *options, "--count-at-most", "82")
     _, higher, _ = calibrate(uneven[0], tmp_path / "r", uneven[1], *options, "--count-at-most", "100")
-    assert capped["policy"]["tau"] == higher["policy"]["tau"]
+    assert capped["policy"].get("tau") == higher["policy"].get("tau")
     (first,), (second,) = capped["policy"]["certificates"], higher["policy"]["certificates"]
     assert first == second | {"count_at_most": 82}
 
