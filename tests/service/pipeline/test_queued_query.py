@@ -1,0 +1,28 @@
+"""The entries of the queues."""
+
+import ast
+import asyncio
+import inspect
+from dataclasses import FrozenInstanceError
+
+import pytest
+
+from taugate.retrieval.query import Query
+from taugate.service.pipeline import queue
+
+
+async def _queued() -> queue.QueuedQuery:
+    return queue.QueuedQuery(Query("a", 1), None, lambda *_: None)  # type: ignore[arg-type, return-value]  # not called
+
+
+def test_queued_query_cannot_be_changed() -> None:
+    queued = asyncio.run(_queued())
+    with pytest.raises(FrozenInstanceError):
+        queued.vector = None  # type: ignore[misc]
+
+
+def test_queues_know_no_reply_form() -> None:
+    imported = [
+        node.module for node in ast.walk(ast.parse(inspect.getsource(queue))) if isinstance(node, ast.ImportFrom)
+    ]
+    assert "taugate.service.pipeline.forms" not in imported
