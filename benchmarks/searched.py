@@ -88,10 +88,7 @@ class SearchedSplit:
             background.of_queries(vectors),
         )
         parts = QueryRoles.draw(np.arange(len(vectors)), searched.units, 0)
-        own, product = (
-            searched.estimate(parts),
-            estimate_relevance(judged, vectors, parts, corpus, encoded.lengths),
-        )
+        own, product = (searched.estimate(parts), estimate_relevance(judged, vectors, parts, corpus, encoded.lengths))
         if own is None or product is None or np.abs(own.answerable - product.answerable).max() > _ROUNDING:
             raise AssertionError(f"{encoded.name}: the benchmark does not measure the product")
         return searched

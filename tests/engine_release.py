@@ -20,14 +20,7 @@ from taugate.retrieval.policy.relevance import Relevance
 from taugate.retrieval.release import golden
 from taugate.retrieval.release.corpus import CorpusFolder
 from taugate.retrieval.release.golden import GoldenQuery
-from taugate.retrieval.release.layout import (
-    GOLDEN,
-    LEXICAL,
-    MANIFEST,
-    RELEVANCE,
-    content_digest,
-    release_id,
-)
+from taugate.retrieval.release.layout import GOLDEN, LEXICAL, MANIFEST, RELEVANCE, content_digest, release_id
 from taugate.retrieval.release.manifest import FileRecord, Manifest
 from taugate.retrieval.release.reader import Release, load
 from taugate.retrieval.release.search_records import LexicalRecord

@@ -8,17 +8,7 @@ from multiprocessing import get_context
 
 import numpy as np
 
-from benchmarks.drift.fleets import (
-    BEFORE,
-    CHUNK,
-    MOST,
-    Sharing,
-    alone,
-    averaged,
-    delays,
-    median_and_tail,
-    shared,
-)
+from benchmarks.drift.fleets import BEFORE, CHUNK, MOST, Sharing, alone, averaged, delays, median_and_tail, shared
 from benchmarks.drift.patterns import DAY, Pattern, bursts, days, independent, mixed, moved
 from benchmarks.drift.plan import DriftPlan
 from benchmarks.drift.swings import daily_half

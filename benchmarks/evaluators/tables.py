@@ -25,10 +25,7 @@ a release that keeps everything (`--policy similarity --tau -1`). With τ in for
 
 mteb rounds its figure to five digits. The differences are those of the mean before it rounds, and the largest of any one query.""",
     sections={"ndcg": ndcg},
-    options=[
-        Option("queries", 1000, "of each set, at most"),
-        Option("seed", 0, "of the draw of the queries"),
-    ],
+    options=[Option("queries", 1000, "of each set, at most"), Option("seed", 0, "of the draw of the queries")],
     has_sets=True,
 )
 

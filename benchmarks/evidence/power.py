@@ -19,10 +19,7 @@ TRIALS = 2000
 _SETS = ("squad_v2_dev", "squadshifts_new_wiki", "squadshifts_reddit")
 _CHANGED = 0.005  # of the answers are lost, and as many gained
 _WANTED = {"identical": 0.9, "single queries change": 0.4}
-_TESTS: dict[str, Test] = {
-    "by document": of_documents,
-    "by query": of_queries,
-}
+_TESTS: dict[str, Test] = {"by document": of_documents, "by query": of_queries}
 _MARGINS = (0.003, 0.004, 0.005, 0.006, 0.008, 0.01, 0.0125, 0.015, 0.02)
 
 

@@ -16,10 +16,7 @@ PAGE = Page[Experiment](
 The gate decides whether something cheaper may replace the exact float32 search: an int8 encoder, a projection to fewer dimensions, an
 approximate index. It admits a candidate only if a test shows that the loss is below a margin. Unless a table says otherwise, figures
 are of public data sets, exact search and float32. The line under each heading repeats the measurement.""",
-    sections={
-        "power": power,
-        "shuffled": shuffled,
-    },
+    sections={"power": power, "shuffled": shuffled},
     options=[Option("seed", 0, "of every random choice")],
     has_sets=True,
 )

@@ -36,9 +36,7 @@ _WEAVIATE = "https://github.com/weaviate/weaviate/blob"
 
 GUESSES = (
     GuessedRule(
-        "none: all of the top 5",
-        lambda scores: keep(scores, None),
-        "The default of all of these projects but RAGFlow.",
+        "none: all of the top 5", lambda scores: keep(scores, None), "The default of all of these projects but RAGFlow."
     ),
     GuessedRule(
         "similarity ≥ .2",

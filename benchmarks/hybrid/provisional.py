@@ -15,10 +15,7 @@ def section(experiment: Experiment) -> str:
     """Compare crops with queries by people, and choose a weight on half of the sets."""
     rows, by_set = [], []
     for name in experiment.wanted(name for name in SETS if "/" not in name):
-        both = (
-            ranked_set(experiment.data, name)[0],
-            FusedSet.crops(experiment.data, name, experiment.seed).ranked(),
-        )
+        both = (ranked_set(experiment.data, name)[0], FusedSet.crops(experiment.data, name, experiment.seed).ranked())
         people, crops = (
             [100 * (ranked[weight].accuracy - ranked[0.0].accuracy).mean() for weight in WEIGHTS] for ranked in both
         )

@@ -15,12 +15,7 @@ PAGE = experiment_page(
 The score of a release with a lexical part is cosine + w · share, where the share is BM25 over the largest BM25 that any document could
 reach for the query. These tables say what the share gives on public data sets, which weight suits which set, and how often the gate
 accepts one. All figures are of all-MiniLM-L6-v2 in float32 with exact search.""",
-    sections={
-        "rankings": rankings,
-        "provisional": provisional,
-        "rule": rule,
-        "words": words,
-    },
+    sections={"rankings": rankings, "provisional": provisional, "rule": rule, "words": words},
     splits=200,
 )
 

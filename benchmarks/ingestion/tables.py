@@ -7,12 +7,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from benchmarks.ingestion import (
-    mutated_files,
-    mutated_office,
-    odd_files,
-    shown_numbers,
-)
+from benchmarks.ingestion import mutated_files, mutated_office, odd_files, shown_numbers
 from benchmarks.ingestion.plan import ImportPlan
 from benchmarks.page import Option, Page
 
@@ -24,12 +19,7 @@ PAGE = Page[ImportPlan](
 `taugate import` reads what may be left in a folder. This page shows what it makes of files that are empty, cut, garbled, misnamed,
 enormous or nested, and of links, pipes and bombs. It shows whether texts of damaged records and office files are lost in
 silence. The line under each heading repeats the measurement.""",
-    sections={
-        "odd": odd_files,
-        "mutated": mutated_files,
-        "office": mutated_office,
-        "numbers": shown_numbers,
-    },
+    sections={"odd": odd_files, "mutated": mutated_files, "office": mutated_office, "numbers": shown_numbers},
     options=[
         Option("files", 1000, "odd files", ["odd"]),
         Option("seed", 5, "of what is garbled, sampled or drawn"),

@@ -8,12 +8,7 @@ from benchmarks.markdown import table
 from benchmarks.papers.plan import K, Plan, spread
 from benchmarks.papers.thresholds import MEASURED, NOT_PUBLISHED, NOT_RUN
 from taugate.calibration.acceptance.baseline import SearchTrial
-from taugate.calibration.acceptance.projection import (
-    ProjectionCandidate,
-    Variant,
-    cross_validated,
-    retained,
-)
+from taugate.calibration.acceptance.projection import ProjectionCandidate, Variant, cross_validated, retained
 from taugate.calibration.metrics.clusters import PerQuery
 from taugate.retrieval.release.search_records import ProjectionKind
 from taugate.retrieval.vectors.projection import Projection

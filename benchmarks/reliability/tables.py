@@ -7,14 +7,7 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.page import Option, Page, data_folder
-from benchmarks.reliability import (
-    connections,
-    distinct,
-    hung_redis,
-    keys,
-    permissions,
-    swaps,
-)
+from benchmarks.reliability import connections, distinct, hung_redis, keys, permissions, swaps
 from benchmarks.reliability.plan import ReliabilityPlan
 from taugate.storage.folders import cache_folder
 

@@ -60,12 +60,7 @@ def run(job: LoadJob, requests: Sequence[bytes], processors: set[int] | None = N
         if processors:
             command = ["taskset", "-c", ",".join(map(str, sorted(processors))), *command]
         subprocess.run(
-            command,
-            input=json.dumps(given),
-            text=True,
-            check=True,
-            timeout=job.seconds + _SPARE,
-            env=environment(),
+            command, input=json.dumps(given), text=True, check=True, timeout=job.seconds + _SPARE, env=environment()
         )
         return LoadSample.load(target)
 

@@ -11,14 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from benchmarks.page import Option, Page, data_folder
-from benchmarks.serving import (
-    closed,
-    filters,
-    open_rates,
-    overload,
-    resources,
-    zipf,
-)
+from benchmarks.serving import closed, filters, open_rates, overload, resources, zipf
 from benchmarks.serving.plan import ServingPlan
 from benchmarks.serving.processes import Others
 from taugate.storage.folders import cache_folder

@@ -38,13 +38,7 @@ Colours = Mapping[float | None, str]  # colours by lowest value; None comes firs
 
 
 def lines(
-    title: str,
-    meaning: str,
-    queries: Queries,
-    unit: str = "short",
-    *,
-    low: float | None = 0,
-    high: float | None = None,
+    title: str, meaning: str, queries: Queries, unit: str = "short", *, low: float | None = 0, high: float | None = None
 ) -> timeseries.Panel:
     """Return a panel of values over time; series with "calibration" in their legend are dashed.
 

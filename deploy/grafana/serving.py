@@ -39,12 +39,7 @@ _CONTENT: list[Content] = [
         {None: "yellow", 0.01: "green"},
         "percentunit",
     ),
-    number(
-        "Replicas up",
-        "Instances that Prometheus reaches.",
-        f"sum({selected('up')})",
-        {None: "red", 1: NEUTRAL},
-    ),
+    number("Replicas up", "Instances that Prometheus reaches.", f"sum({selected('up')})", {None: "red", 1: NEUTRAL}),
     Row("What users see"),
     number("Searches", "Per second.", f"sum({_SEARCHES})", {None: NEUTRAL}, "reqps").span(6),
     number(
@@ -143,12 +138,7 @@ _CONTENT: list[Content] = [
         "By replica. At TAUGATE_QUEUE_LIMIT, further queries are refused with 429.",
         series("taugate_queue_depth", "instance"),
     ),
-    lines(
-        "Cache",
-        "Cache lookups per second, by outcome.",
-        rates("taugate_cache_requests_total", "outcome"),
-        "ops",
-    ),
+    lines("Cache", "Cache lookups per second, by outcome.", rates("taugate_cache_requests_total", "outcome"), "ops"),
     lines(
         "Truncated queries",
         "Queries per second that are longer than the encoder reads; their replies are not calibrated.",
@@ -157,10 +147,7 @@ _CONTENT: list[Content] = [
     ),
     Row("Release"),
     number(
-        "τ in force",
-        "Threshold of the policy.",
-        f"max({selected('taugate_release_threshold')})",
-        {None: NEUTRAL},
+        "τ in force", "Threshold of the policy.", f"max({selected('taugate_release_threshold')})", {None: NEUTRAL}
     ).span(2),
     number(
         "ρ in force",
@@ -261,9 +248,4 @@ _CONTENT: list[Content] = [
 
 def serving() -> Dashboard:
     """Build the dashboard: a summary, what users see, then the causes."""
-    return board(
-        "Taugate: serving",
-        "taugate-serving",
-        "Requests, latencies and outcomes.",
-        _CONTENT,
-    )
+    return board("Taugate: serving", "taugate-serving", "Requests, latencies and outcomes.", _CONTENT)

@@ -47,12 +47,7 @@ _CONTENT: list[Content] = [
         low=None,  # a cosine may be negative
     ),
     lines("Results kept", "Per query, by release.", {"{{side}}": f"{_KEPT} {_OF_EACH_QUERY}"}),
-    lines(
-        "Queries left with no result",
-        "Share of the queries, by release.",
-        {"{{side}}": _EMPTY},
-        "percentunit",
-    ),
+    lines("Queries left with no result", "Share of the queries, by release.", {"{{side}}": _EMPTY}, "percentunit"),
     lines(
         "Replies that a promotion would change",
         "Share of the queries for which the releases keep different documents or another order.",

@@ -72,8 +72,7 @@ class NetworkPolicy(Group):
 
     enabled: bool = value(False, "off: a plugin that denies unknown traffic breaks an installation silently")
     ingress_from: list[AsInKubernetes] = value(
-        [],
-        "callers besides the pod of `helm test`, as `from` of a NetworkPolicy; include Prometheus; empty: all",
+        [], "callers besides the pod of `helm test`, as `from` of a NetworkPolicy; include Prometheus; empty: all"
     )
     redis_port: Port = value(6379, "port of an external Redis")
     engine_port: Port = value(19530, "port of the engine; the default is that of Milvus, and PostgreSQL uses 5432")

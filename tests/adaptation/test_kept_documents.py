@@ -287,11 +287,7 @@ def test_query_map_counts_as_new_encoder(
 @pytest.mark.parametrize("precision", [(), ("--precision", "int8", "--margin", "0.05", "--force")])
 @pytest.mark.slow
 def test_update_encodes_documents_by_base(
-    precision: tuple[str, ...],
-    adapted: Adapted,
-    sample: Path,
-    tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
+    precision: tuple[str, ...], adapted: Adapted, sample: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     if precision and not (adapted.folder / MODEL).is_file():
         pytest.skip("a static model has no product to quantise")

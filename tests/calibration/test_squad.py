@@ -35,10 +35,7 @@ def part_of(data: Path, folder: Path, share: int) -> Path:
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(
-    ("share", "m", "within"),
-    [(10, 100, 0.03), (1, 500, 0.004)],
-)
+@pytest.mark.parametrize(("share", "m", "within"), [(10, 100, 0.03), (1, 500, 0.004)])
 def test_squad_matches_reference_implementation(
     share: int, m: int, within: float, public_data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

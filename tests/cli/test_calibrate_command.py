@@ -155,9 +155,7 @@ def test_bad_rule_fails_before_work(
     assert error.startswith(message)
 
 
-CURRENT = [
-    (["--k", "7"], RULE, "--k 7: the current release {first} has K = 5, and a rule compares only"),
-]
+CURRENT = [(["--k", "7"], RULE, "--k 7: the current release {first} has K = 5, and a rule compares only")]
 
 
 @pytest.mark.parametrize(("options", "rule", "message"), CURRENT)

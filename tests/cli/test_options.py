@@ -114,8 +114,7 @@ def test_refuse_that_is_no_number_names_choices() -> None:
 
 
 @pytest.mark.parametrize(
-    ("deprecated", "new"),
-    [({"no_refusal": True}, "off"), ({"rho": 0.3, "tau": 0.4, "policy": "similarity"}, 0.3)],
+    ("deprecated", "new"), [({"no_refusal": True}, "off"), ({"rho": 0.3, "tau": 0.4, "policy": "similarity"}, 0.3)]
 )
 def test_deprecated_names_of_refuse_work_with_notice(
     deprecated: dict[str, Any], new: str | float, capsys: pytest.CaptureFixture[str]

@@ -10,12 +10,7 @@ import pytest
 from haystack import Document
 from haystack.utils.filters import document_matches_filter
 from langchain_core.structured_query import Comparator, Comparison, Operation, Operator
-from llama_index.core.vector_stores.types import (
-    FilterCondition,
-    FilterOperator,
-    MetadataFilter,
-    MetadataFilters,
-)
+from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilter, MetadataFilters
 
 from haystack_integrations.components.retrievers.taugate.retriever import translate as from_haystack
 from langchain_taugate.retriever import translate as from_langchain

@@ -18,9 +18,7 @@ def test_readme_runs(taugate: Path | None, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "pages",
-    [TUTORIAL, [DOCS / "index.md"], [DOCS / "reference" / "python.md"]],
-    ids=["tutorial", "index", "python"],
+    "pages", [TUTORIAL, [DOCS / "index.md"], [DOCS / "reference" / "python.md"]], ids=["tutorial", "index", "python"]
 )
 def test_page_after_quickstart_runs(pages: list[Path], quickstart: Path, taugate: Path | None, tmp_path: Path) -> None:
     run_pages(pages, tmp_path, quickstart, taugate)

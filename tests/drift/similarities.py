@@ -30,11 +30,7 @@ def reference(rng: np.random.Generator, queries: int = 2000) -> Reference:
 
 
 def traffic(
-    rng: np.random.Generator,
-    queries: int,
-    mean: float | np.ndarray = 0.6,
-    random: float = 0.1,
-    spread: float = 0.1,
+    rng: np.random.Generator, queries: int, mean: float | np.ndarray = 0.6, random: float = 0.1, spread: float = 0.1
 ) -> Observations:
     """Queries a second apart, none of them twice."""
     scores = top(rng, queries, mean, spread)

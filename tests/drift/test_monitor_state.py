@@ -20,10 +20,7 @@ def shifted(calibration: Reference, by: float) -> Reference:
     """Another encoder, whose similarities are all higher by so much: every share stays as it is."""
     step = np.float32(by)
     return replace(
-        calibration,
-        top=calibration.top + step,
-        correct=calibration.correct + step,
-        random=calibration.random + step,
+        calibration, top=calibration.top + step, correct=calibration.correct + step, random=calibration.random + step
     )
 
 

@@ -120,10 +120,7 @@ def test_worker_on_full_disk_logs_reason(tmp_path: Path) -> None:
     module = reserve_metric_files.__module__
     program = f"from pathlib import Path; from {module} import reserve_metric_files as make; make(Path('{tmp_path}'))"
     done = subprocess.run(
-        ["prlimit", "--fsize=100000", sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        check=False,
+        ["prlimit", "--fsize=100000", sys.executable, "-c", program], capture_output=True, text=True, check=False
     )
     assert "no space for the workers' metrics" in done.stderr
     reserve_metric_files(tmp_path)

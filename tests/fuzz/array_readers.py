@@ -58,10 +58,7 @@ def array_readers(release: Path, documents: DocumentStore, scratch: Path) -> lis
         ),
         Reader("relevance", of_file(scratch / RELEVANCE, _relevance), (_a_relevance(scratch),), words=TENSOR_WORDS),
         Reader(
-            "abstention",
-            of_file(scratch / ABSTENTION, _abstention),
-            (_an_abstention(scratch),),
-            words=TENSOR_WORDS,
+            "abstention", of_file(scratch / ABSTENTION, _abstention), (_an_abstention(scratch),), words=TENSOR_WORDS
         ),
         Reader("lexical", of_file(scratch / LEXICAL, _lexical), (_some_words(scratch),), words=TENSOR_WORDS),
         Reader(

@@ -64,9 +64,7 @@ _SPECS = {
         },
     ),
     "ServiceMonitor": _closed(
-        ["selector", "endpoints"],
-        selector=_closed([], matchLabels=_TEXTS),
-        endpoints=_ENDPOINTS,
+        ["selector", "endpoints"], selector=_closed([], matchLabels=_TEXTS), endpoints=_ENDPOINTS
     ),
 }
 

@@ -62,7 +62,7 @@ PLAIN: Values = {
     "telemetry": True,
 }
 READ = PLAIN | {  # what the service then has
-    "drift_baseline": Path("/queries/baseline.json"),
+    "drift_baseline": Path("/queries/baseline.json")
 }
 # What other values give, and what the service then has.
 GIVEN: dict[str, tuple[Values, Any]] = {

@@ -28,12 +28,7 @@ WRONG: dict[str, tuple[Values, str, str, Values | None]] = {
         "keep one",
         at("trustedKeys.existingSecret", None),
     ),
-    "a setting as a variable": (
-        at("env", {"TAUGATE_MAX_K": "5"}),
-        "env.TAUGATE_MAX_K",
-        "settings.max_k",
-        None,
-    ),
+    "a setting as a variable": (at("env", {"TAUGATE_MAX_K": "5"}), "env.TAUGATE_MAX_K", "settings.max_k", None),
     "a setting by both of its names": (
         at("settings", {"drift_average_run_length": 1e12, "drift_seldom": 1e12}),
         "settings.drift_average_run_length and its older name settings.drift_seldom are both given",

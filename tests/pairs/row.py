@@ -113,10 +113,7 @@ def _elsewhere(row: Row, shop: Workshop, data: Path, release: str, folder: Path)
     copy = shutil.copytree(data, folder / "a copy of the data" / data.name)
     place = folder / "elsewhere"
     place.mkdir()
-    with (
-        patch.dict(os.environ, LC_ALL="tr_TR.UTF-8", TZ="Asia/Tokyo", OMP_NUM_THREADS="2"),
-        threadpool_limits(2),
-    ):
+    with patch.dict(os.environ, LC_ALL="tr_TR.UTF-8", TZ="Asia/Tokyo", OMP_NUM_THREADS="2"), threadpool_limits(2):
         again = calibrate(row, shop, place / "releases", copy, turned=True)
     if again.code not in WRITTEN:
         return [f"elsewhere: exit {again.code}: {again.last}"]

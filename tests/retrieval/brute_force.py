@@ -30,12 +30,7 @@ from taugate.retrieval.retriever import Retriever
 from tests.chunked_release import write_chunked_release
 from tests.fake_encoder import write_fake_encoder
 
-_THRESHOLDS: dict[PolicyKind, float | None] = {
-    "similarity": 0.25,
-    "relative": 0.8,
-    "probability": 0.2,
-    "none": None,
-}
+_THRESHOLDS: dict[PolicyKind, float | None] = {"similarity": 0.25, "relative": 0.8, "probability": 0.2, "none": None}
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -34,8 +34,7 @@ def sensitivity(reference: Reference, percentile: float) -> DriftRecord:
     alarms = {alarm.signal: alarm for alarm in alarms_of([topk, *shares])}
     shifts = {
         share.name: Shifts(
-            lower=_shift_of_share(alarms[share.name], share, -1),
-            higher=_shift_of_share(alarms[share.name], share, 1),
+            lower=_shift_of_share(alarms[share.name], share, -1), higher=_shift_of_share(alarms[share.name], share, 1)
         )
         for share in shares
     }

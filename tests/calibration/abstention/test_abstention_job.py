@@ -126,12 +126,7 @@ def test_impossible_limits_are_not_promoted(
     assert limits["answered"]["upper"] > 0.5
     message = [line for line in error.splitlines() if line.startswith("taugate: ")]
     assert len(message) == 1
-    for part in (
-        "cannot both hold",
-        "at most 20 % of answerable queries",
-        "Allow --max-answered",
-        "not promoted",
-    ):
+    for part in ("cannot both hold", "at most 20 % of answerable queries", "Allow --max-answered", "not promoted"):
         assert part in message[0]
     rule = ["--if", "accuracy not lower", "--releases", str(tmp_path / "r")]
     assert cli.main(["release", "promote", manifest["release_id"], *rule]) == 4

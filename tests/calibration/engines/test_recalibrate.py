@@ -25,11 +25,7 @@ def changed(documents: list[Record]) -> list[Record]:
 
 
 def test_recalibration_stays_on_engine(
-    data: tuple[Path, Path],
-    kind: EngineKind,
-    engine: Engine,
-    tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
+    data: tuple[Path, Path], kind: EngineKind, engine: Engine, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     releases = tmp_path / "releases"
     assert cli.main(arguments(data[0], releases, data[1], *OPTIONS, "--engine", kind)) == 0

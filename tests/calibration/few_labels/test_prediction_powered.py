@@ -77,9 +77,7 @@ def test_estimate_equals_written_formulas() -> None:
     errors = max(sum((item - np.mean(corrected)) ** 2 for item in corrected), -np.log(0.05))
     variance = 2 * errors / 30**2 + np.mean(weights) ** 2 * np.var(unseen) / 200  # each document has two labels
     result = prediction_powered(
-        JudgedSample(y[:, None], f[:, None], documents),
-        UnjudgedSample(unseen[:, None], np.arange(100, 300)),
-        0.95,
+        JudgedSample(y[:, None], f[:, None], documents), UnjudgedSample(unseen[:, None], np.arange(100, 300)), 0.95
     )
     assert result.value[0] == pytest.approx(np.mean(corrected), rel=1e-12)
     assert result.weight[0] == pytest.approx(np.mean(weights), rel=1e-12)

@@ -161,10 +161,7 @@ def _questions(count: int, *, own: bool) -> UnansweredQuestions:
     return UnansweredQuestions(top, np.zeros((count, 2), dtype=np.float32), np.arange(count), own)
 
 
-@pytest.mark.parametrize(
-    ("own", "shares"),
-    [(0, [0.5, 0.5]), (29, [1 / 3, 1 / 3, 1 / 3]), (30, [0.1, 0.1, 0.8])],
-)
+@pytest.mark.parametrize(("own", "shares"), [(0, [0.5, 0.5]), (29, [1 / 3, 1 / 3, 1 / 3]), (30, [0.1, 0.1, 0.8])])
 def test_labelled_unanswerable_queries_outweigh_made_ones(own: int, shares: list[float]) -> None:
     kinds = [_questions(50, own=False), _questions(40, own=False), *([_questions(own, own=True)] if own else [])]
     assert kind_shares(kinds) == pytest.approx(shares)

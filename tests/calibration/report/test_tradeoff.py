@@ -17,10 +17,7 @@ def test_rule_standings_match_manifest(probability: Studied) -> None:
     assert [(each.kept, each.loss) for each in others] == [
         (each.kept_fraction, each.loss) for each in manifest.alternatives
     ]
-    assert [each.name for each in others] == [
-        "The papers' rule (bootstrap)",
-        "Risk control, with high probability",
-    ]
+    assert [each.name for each in others] == ["The papers' rule (bootstrap)", "Risk control, with high probability"]
     assert in_force.name == "Risk control, on average"
 
 

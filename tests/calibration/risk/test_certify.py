@@ -254,12 +254,7 @@ def test_guarantee_names_its_terms() -> None:
     assert "confidence" not in average, "the expected loss has none"
     assert one_cut
     message = words.guarantee(PAIRED, certificates(600, 0.05, PAIRED, each=4), 5)
-    for part in (
-        "95 % confidence",
-        "5 %",
-        "600 queries about 150 documents",
-        "non-inferiority",
-    ):
+    for part in ("95 % confidence", "5 %", "600 queries about 150 documents", "non-inferiority"):
         assert part in message
     assert "e-value by document" in message
     ndcg = ThresholdRule("risk-control", "similarity", "ndcg", max_loss=0.05)

@@ -66,9 +66,7 @@ def content_types(kinds: Mapping[str, str]) -> str:
 
 
 def docx(
-    body: str,
-    parts: Mapping[str, str | bytes] | None = None,
-    targets: Mapping[str, tuple[str, str]] | None = None,
+    body: str, parts: Mapping[str, str | bytes] | None = None, targets: Mapping[str, tuple[str, str]] | None = None
 ) -> bytes:
     """Write a Word file.
 
@@ -110,10 +108,7 @@ def part(name: str, content: str) -> str:
 
 
 def xlsx(
-    sheets: Mapping[str, str],
-    strings: str = "",
-    parts: Mapping[str, str | bytes] | None = None,
-    hidden: str = "",
+    sheets: Mapping[str, str], strings: str = "", parts: Mapping[str, str | bytes] | None = None, hidden: str = ""
 ) -> bytes:
     """Write a spreadsheet.
 

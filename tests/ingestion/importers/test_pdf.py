@@ -25,12 +25,7 @@ def pdf(
         annotations: Objects, all on the first page; a form if one is a field.
         catalog: More entries of the catalog.
     """
-    objects = [
-        "",
-        "",
-        "",
-        "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
-    ]
+    objects = ["", "", "", "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>"]
     numbers = []
     for lines in pages:
         shown = "".join(f"({line}) Tj 0 -14 Td " for line in lines)

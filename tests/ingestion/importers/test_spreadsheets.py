@@ -115,11 +115,7 @@ TWO_ROWS = rows(
     ["Model", "Pressure", None, "Flow"], [None, "lowest", "highest", "litres"], ["P1", 1, 5, 30], ["P2", 2, 6, 40]
 )
 THREE_ROWS = rows(
-    ["Prices"],
-    ["Model", "Sales"],
-    [None, "North", None, "South"],
-    [None, 2023, 2024, 2023, 2024],
-    ["P1", 1, 2, 3, 4],
+    ["Prices"], ["Model", "Sales"], [None, "North", None, "South"], [None, 2023, 2024, 2023, 2024], ["P1", 1, 2, 3, 4]
 )
 GROUPS_ABOVE = rows([None, "Pressure"], ["Model", "lowest", "highest"], ["P1", 1, 5])
 
@@ -134,10 +130,7 @@ GROUPS_ABOVE = rows([None, "Pressure"], ["Model", "lowest", "highest"], ["P1", 1
             "Model: P1\nSales North 2023: 1\nSales North 2024: 2\nSales South 2023: 3\nSales South 2024: 4",
         ),
         (merge(GROUPS_ABOVE, "B1:C1"), "Model: P1\nPressure lowest: 1\nPressure highest: 5"),
-        (
-            merge(rows(["Model", "Flow"], [None, "l/min"], ["P1", 30], ["P2", 40]), "A1:A2"),
-            "Model: P1\nFlow l/min: 30",
-        ),
+        (merge(rows(["Model", "Flow"], [None, "l/min"], ["P1", 30], ["P2", 40]), "A1:A2"), "Model: P1\nFlow l/min: 30"),
     ],
 )
 def test_header_rows_with_merged_cells_are_joined(cells: str, text: str) -> None:

@@ -126,9 +126,7 @@ def test_filtered_answer_below_threshold_has_reason(retrievers: dict[PolicyKind,
     assert answer.best_score is not None
 
 
-def test_filtered_answer_is_not_calibrated(
-    retrievers: dict[PolicyKind, Retriever],
-) -> None:
+def test_filtered_answer_is_not_calibrated(retrievers: dict[PolicyKind, Retriever]) -> None:
     retriever = retrievers["similarity"]
     for query_filter, calibrated in ((None, True), ((), True), ((OneOf.of("odd", True),), False), (NONE_MATCH, False)):
         (answer,) = retriever.search([Query("1", K, None, 0, query_filter)])

@@ -56,12 +56,7 @@ def _sizes(largest: int) -> list[int]:
 # One passage each, a few, many, and two documents of which one has nearly all passages.
 CORPORA = {
     name: _parents(sizes)
-    for name, sizes in {
-        "single": [1] * N,
-        "few": _sizes(6),
-        "many": _sizes(400),
-        "lopsided": [N - 1, 1],
-    }.items()
+    for name, sizes in {"single": [1] * N, "few": _sizes(6), "many": _sizes(400), "lopsided": [N - 1, 1]}.items()
 }
 
 

@@ -169,9 +169,7 @@ FILTERS: dict[str, Filter] = {
     "all at once": (
         OneOf.of("lang", "en"),
         Range("year", gte=1995),
-        Not(
-            (OneOf.of("one", True), OneOf.of("lang", "en")),
-        ),
+        Not((OneOf.of("one", True), OneOf.of("lang", "en"))),
     ),
     "the largest integer": (OneOf.of("rare", 2**53),),
     "none": (OneOf.of("lang", "fi"),),

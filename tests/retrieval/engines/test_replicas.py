@@ -73,9 +73,7 @@ def replay(replica: PostgresProcess, *, go_on: bool) -> None:
 
 
 @pytest.mark.slow
-def test_lagging_replica_delays_release(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_lagging_replica_delays_release(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = corpus(300)
     with postgres(replicas=1) as (primary, replica), silent_server() as port:
         engine = connect("pgvector", [primary.url, replica.url])

@@ -70,8 +70,7 @@ def test_share_of_nonpositive_best_is_zero(row: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("tau", "kept"),
-    [(1.0, [1, 2, 1, 0, 0]), (0.5, [3, 2, 2, 0, 0]), (0.1, [4, 3, 2, 0, 0]), (0.0, [4, 4, 3, 5, 5])],
+    ("tau", "kept"), [(1.0, [1, 2, 1, 0, 0]), (0.5, [3, 2, 2, 0, 0]), (0.1, [4, 3, 2, 0, 0]), (0.0, [4, 4, 3, 5, 5])]
 )
 def test_share_cut_keeps_prefix(tau: float, kept: list[int]) -> None:
     for row, (answer, count) in enumerate(zip(answers(tau), kept, strict=True)):

@@ -12,12 +12,7 @@ from taugate.retrieval.encoder.graph import MODEL
 from taugate.retrieval.encoder.tokenizer import TOKENIZER
 from taugate.retrieval.rerank import largest_products
 from taugate.retrieval.rerank.largest_products import StoredTokens, coded
-from taugate.retrieval.rerank.late_interaction import (
-    TOKEN_VECTORS,
-    LateInteraction,
-    TokenVectors,
-    write_token_vectors,
-)
+from taugate.retrieval.rerank.late_interaction import TOKEN_VECTORS, LateInteraction, TokenVectors, write_token_vectors
 from taugate.retrieval.rerank.token_encoder import CONFIG, TokenEncoder
 from taugate.storage.tensors import read_tensors, write_tensors
 from tests.fake_token_encoder import DIMENSION, write_fake_token_encoder

@@ -224,10 +224,7 @@ WRONG: dict[str, tuple[Any, str]] = {
     "ne null": ({"year": {"ne": None}}, "filter: year: null is not a value"),
     "no alternatives": ({"$or": []}, "filter: $or needs a list of filters"),
     "one alternative, no list": ({"$or": {"year": 1}}, "filter: $or needs a list of filters"),
-    "an empty alternative": (
-        {"$or": [{"year": 1}, {}]},
-        "filter: $or.1 has no condition; name a field",
-    ),
+    "an empty alternative": ({"$or": [{"year": 1}, {}]}, "filter: $or.1 has no condition; name a field"),
     "an alternative that is a text": ({"$or": ["a"]}, "filter: $or.0 is not an object"),
     "an empty negation": ({"$not": {}}, "filter: $not has no condition"),
     "a list as negation": ({"$not": [{"year": 1}]}, "filter: $not is not an object"),

@@ -94,12 +94,7 @@ def test_reply_json_fills_in_placeholders() -> None:
     first, second = (
         orjson.loads(answered.to_json("f" * 32, drift)) for drift in (NO_DRIFT, drift_field(["roe", "canary"]))
     )
-    assert first == {
-        "results": [],
-        "release": "r",
-        "drift": {"alarm": False, "signals": []},
-        "query_id": "f" * 32,
-    }
+    assert first == {"results": [], "release": "r", "drift": {"alarm": False, "signals": []}, "query_id": "f" * 32}
     assert second == first | {"drift": {"alarm": True, "signals": ["roe", "canary"]}}
 
 

@@ -45,10 +45,7 @@ def test_new_questions_under_alarm_are_grouped_for_operators(alarmed: FastDriftS
 @pytest.mark.slow
 @pytest.mark.parametrize(("hand", "scheme"), [("mouse", "dark"), ("keyboard", "light")])
 def test_new_questions_are_found_in_playground_and_asked(
-    browser: Browser,
-    alarmed: FastDriftService,
-    hand: Literal["mouse", "keyboard"],
-    scheme: Literal["light", "dark"],
+    browser: Browser, alarmed: FastDriftService, hand: Literal["mouse", "keyboard"], scheme: Literal["light", "dark"]
 ) -> None:
     with open_playground(browser, alarmed, scheme=scheme) as playground:
         person = Person(playground, hand)

@@ -138,11 +138,7 @@ def test_concurrent_writers_lose_no_line(release: Release, tmp_path: Path) -> No
 def test_service_hashes_old_texts(releases: Path, tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_bytes(line(time.time() - 2 * DAY, "an old question") + line(time.time(), "a recent question"))
-    settings = {
-        "TAUGATE_QUERY_LOG": str(log),
-        "TAUGATE_QUERY_LOG_TEXTS": "true",
-        "TAUGATE_QUERY_LOG_DAYS": "1",
-    }
+    settings = {"TAUGATE_QUERY_LOG": str(log), "TAUGATE_QUERY_LOG_TEXTS": "true", "TAUGATE_QUERY_LOG_DAYS": "1"}
     with ServiceProcess(releases, **settings).ready() as service:
         until(lambda: "an old question" not in log.read_text())
         until(lambda: "replaced old texts in the query log by hashes" in service.log())

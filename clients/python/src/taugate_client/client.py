@@ -71,12 +71,7 @@ class _Connection:
     """Shared base of both clients: configuration, requests and errors."""
 
     def __init__(
-        self,
-        url: str = LOCAL,
-        key: str | None = None,
-        *,
-        timeout: float = 10.0,
-        retries: Retries = Retries(),
+        self, url: str = LOCAL, key: str | None = None, *, timeout: float = 10.0, retries: Retries = Retries()
     ) -> None:
         """Configure the client. Proxies from the environment are used, as in httpx, unless the service is local.
 

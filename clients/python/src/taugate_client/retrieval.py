@@ -25,21 +25,13 @@ class Retrieval:
         self._of_loop: dict[asyncio.AbstractEventLoop, AsyncTaugateClient] = {}
 
     def search(
-        self,
-        query: str,
-        k: int | None = None,
-        filter: Filter | None = None,
-        threshold: float | None = None,
+        self, query: str, k: int | None = None, filter: Filter | None = None, threshold: float | None = None
     ) -> SearchResponse:
         """Search, and drop results below the caller's threshold as `tighten` does."""
         return _log_empty(tighten(self._client.search(query, **options(k, filter)), threshold))
 
     async def search_async(
-        self,
-        query: str,
-        k: int | None = None,
-        filter: Filter | None = None,
-        threshold: float | None = None,
+        self, query: str, k: int | None = None, filter: Filter | None = None, threshold: float | None = None
     ) -> SearchResponse:
         """Search as `search` does, without blocking the event loop."""
         loop = asyncio.get_running_loop()

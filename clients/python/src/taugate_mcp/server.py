@@ -32,7 +32,7 @@ _Filter = Annotated[
         description='Search only documents whose metadata match all conditions, such as {"language": "en", "year": '
         '{"gte": 2020}}. A value means equal, a list means any of its values; also {"ne": …}, {"nin": […]}, {"gt" | '
         '"gte" | "lt" | "lte": number}, {"$or": [filter, …]} and {"$not": filter}. Errors name the existing fields. '
-        "Omit it to search all documents.",
+        "Omit it to search all documents."
     ),
 ]
 

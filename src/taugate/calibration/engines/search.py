@@ -17,13 +17,7 @@ from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.passages import Observe
 from taugate.retrieval.index.top_k import DocumentSubset, TopK
 from taugate.retrieval.vectors.queries import HybridVectors, QueryVectors, dense_of
-from taugate.retrieval.vectors.similarity import (
-    Float32,
-    StoredVectors,
-    pair_similarity,
-    rounding_bound,
-    similarity,
-)
+from taugate.retrieval.vectors.similarity import Float32, StoredVectors, pair_similarity, rounding_bound, similarity
 
 _TIMEOUT = 120.0  # seconds for one batch of queries
 _QUERIES = 512  # queries compared with a block at a time: with 8,192 documents, 16 MB

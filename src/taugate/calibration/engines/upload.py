@@ -111,13 +111,7 @@ def engine_record(kind: EngineKind, spool: Path, vectors: ShardedVectors, job: J
     )
 
 
-def ensure_uploaded(
-    engine: Engine,
-    record: EngineRecord,
-    spool: Path,
-    vectors: ShardedVectors,
-    job: Job,
-) -> None:
+def ensure_uploaded(engine: Engine, record: EngineRecord, spool: Path, vectors: ShardedVectors, job: Job) -> None:
     """Make sure that the engine holds the collection of a record, finished and verified.
 
     After an error, an unfinished upload is dropped.

@@ -12,13 +12,8 @@ from threadpoolctl import threadpool_limits
 
 from taugate.calibration.metrics.splits import Fold, cluster_folds
 from taugate.calibration.relevance.unanswered import mixture_weights
-from taugate.retrieval.policy.background import (
-    Float64,
-)
-from taugate.retrieval.policy.relevance import (
-    BetaCalibration,
-    Logistic,
-)
+from taugate.retrieval.policy.background import Float64
+from taugate.retrieval.policy.relevance import BetaCalibration, Logistic
 
 # C, the inverse strength of the ridge penalty on standardised features, from strong to almost none in decades.
 _STRENGTHS = (0.03, 0.3, 3.0)
@@ -78,11 +73,7 @@ def fit_relevance(
 
 
 def _cross_validated(
-    values: Float64,
-    relevant: NDArray[np.bool_],
-    used: NDArray[np.bool_],
-    folds: list[Fold],
-    strength: float,
+    values: Float64, relevant: NDArray[np.bool_], used: NDArray[np.bool_], folds: list[Fold], strength: float
 ) -> Float64:
     """Return the probability of every result by a model of the labelled results in the other folds, (q, K)."""
     probabilities = np.empty(relevant.shape)

@@ -31,14 +31,7 @@ from taugate.retrieval.policy.background import (
     ReadDocuments,
     mean_and_covariance,
 )
-from taugate.retrieval.policy.relevance import (
-    FEATURES,
-    QUERY_FEATURES,
-    Logistic,
-    OnTopic,
-    Relevance,
-    features,
-)
+from taugate.retrieval.policy.relevance import FEATURES, QUERY_FEATURES, Logistic, OnTopic, Relevance, features
 from taugate.retrieval.policy.score_relevance import ScoreRelevance
 from taugate.retrieval.vectors.queries import QueryVectors
 from taugate.retrieval.vectors.similarity import CorpusVectors, Float32
@@ -137,10 +130,7 @@ def estimate_relevance(
         model = map_probabilities(fitted.model, values[unseen], relevant[unseen], labelled[unseen], questions, shares)
         relevance = Relevance(model, background, k)
         return EstimatedCorpusRelevance(
-            relevance,
-            answerable=model.probability(values).astype(np.float32),
-            unanswered=unanswered,
-            fit=fitted,
+            relevance, answerable=model.probability(values).astype(np.float32), unanswered=unanswered, fit=fitted
         )
 
 

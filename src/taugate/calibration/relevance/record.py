@@ -85,11 +85,7 @@ def kept_relevance_record(
 
 
 def _reliability(
-    applied: AppliedRelevance,
-    judged: JudgedQueries,
-    units: SamplingUnits,
-    unseen: NDArray[np.int64],
-    seed: int,
+    applied: AppliedRelevance, judged: JudgedQueries, units: SamplingUnits, unseen: NDArray[np.int64], seed: int
 ) -> _Fields:
     """Measure a model on queries on which it was not fitted, and return fields of RelevanceRecord.
 

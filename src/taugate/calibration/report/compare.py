@@ -54,17 +54,8 @@ _FACTS: dict[str, dict[str, str]] = {
         "retention": "projection.retention",
         "dimensions kept": "projection.dimension",
     },
-    "index": {
-        "kind": "index.kind",
-        "breadth": "index.breadth",
-        "recall": "index.recall",
-    },
-    "lexical": {
-        "weight": "lexical.weight",
-        "k1": "lexical.k1",
-        "b": "lexical.b",
-        "terms": "lexical.terms",
-    },
+    "index": {"kind": "index.kind", "breadth": "index.breadth", "recall": "index.recall"},
+    "lexical": {"weight": "lexical.weight", "k1": "lexical.k1", "b": "lexical.b", "terms": "lexical.terms"},
     "second stage": {
         "reranker": "second_stage.name",
         "candidates": "second_stage.candidates",

@@ -110,11 +110,7 @@ def _curve(tried: Sequence[GateRecord], metric: str, name: str) -> Figure:
 def in_use(manifest: Manifest) -> set[str]:
     """Return the names of the candidates in use."""
     index, projection, lexical = manifest.index, manifest.projection, manifest.lexical
-    names: set[str] = {
-        manifest.answering.precision,
-        index.kind,
-        f"{index.kind}, breadth {index.breadth}",
-    }
+    names: set[str] = {manifest.answering.precision, index.kind, f"{index.kind}, breadth {index.breadth}"}
     if lexical is not None:
         names.add(f"lexical share, weight {lexical.weight:g}")
     if manifest.second_stage is not None:

@@ -14,12 +14,7 @@ from taugate.calibration.report import few_labels
 from taugate.calibration.report.abstaining import abstention_figures, shown_queries
 from taugate.calibration.report.adapted import first_and_last, of_law, separation_figure
 from taugate.calibration.report.compare import compare_releases, same_queries
-from taugate.calibration.report.figures import (
-    drawn,
-    metric_curves,
-    reliability_figures,
-    similarity_densities,
-)
+from taugate.calibration.report.figures import drawn, metric_curves, reliability_figures, similarity_densities
 from taugate.calibration.report.gate import gains, in_use, loss_interval, retentions
 from taugate.calibration.report.label_errors import label_errors
 from taugate.calibration.report.questions import OUTCOMES, question_table, sorting_script

@@ -174,10 +174,7 @@ class FewLabels:
         for name in ("accuracy", "ndcg"):
             metrics[f"{name}_at_tau"] = _at_most(metrics[f"{name}_at_tau"], metrics[name])
         return measured.model_copy(
-            update={
-                **metrics,
-                "kept_fraction": float(np.average(answerable.mean(axis=1), weights=weights)),
-            }
+            update={**metrics, "kept_fraction": float(np.average(answerable.mean(axis=1), weights=weights))}
         )
 
     def record(self, policy: PolicyRecord, rule: ThresholdRule) -> LabelsRecord:

@@ -90,9 +90,7 @@ class Verdicts:
         simple = len(sample.sizes) == 1 and not weighted
         judged = [
             FinishedQuery(
-                query,
-                _grades(query, documents, by_judge),
-                None if simple else (1 - share) * by_stratum[query.stratum],
+                query, _grades(query, documents, by_judge), None if simple else (1 - share) * by_stratum[query.stratum]
             )
             for query in complete
         ]
@@ -199,10 +197,7 @@ def _grades(query: SampledQuery, documents: Documents, by_judge: Mapping[str, Ma
 
 
 def _agreements(
-    sample: Round,
-    documents: Documents,
-    by_judge: Mapping[str, Mapping[str, bool]],
-    done: Mapping[str, Collection[str]],
+    sample: Round, documents: Documents, by_judge: Mapping[str, Mapping[str, bool]], done: Mapping[str, Collection[str]]
 ) -> Iterator[tuple[tuple[str, str], Agreement]]:
     """Compare each pair of judges over the queries that both have finished; other results may be a biased choice.
 

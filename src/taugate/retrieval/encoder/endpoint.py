@@ -16,14 +16,7 @@ import numpy as np
 
 from taugate.errors import EncoderError, EncoderUnavailable, InputError, TextRefused
 from taugate.retrieval.encoder.encoder import CONFIG, EncoderConfig, ExportedEncoder, Role, Tokens, read_config
-from taugate.retrieval.encoder.endpoint_record import (
-    KEY_FILE,
-    PATHS,
-    URL,
-    Dialect,
-    EndpointAccess,
-    EndpointRecord,
-)
+from taugate.retrieval.encoder.endpoint_record import KEY_FILE, PATHS, URL, Dialect, EndpointAccess, EndpointRecord
 from taugate.retrieval.encoder.endpoint_reply import MAX_DIMENSION, max_reply_bytes, read_vectors
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.storage.files import sha256_files

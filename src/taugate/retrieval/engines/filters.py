@@ -20,16 +20,7 @@ from taugate.errors import InputError
 from taugate.retrieval.documents.columns import sort_keys
 from taugate.retrieval.documents.dates import instant
 from taugate.retrieval.documents.field_types import shown
-from taugate.retrieval.documents.filters import (
-    DATES,
-    NUMBERS,
-    Filter,
-    FilterRules,
-    OneOf,
-    Range,
-    SortKey,
-    Value,
-)
+from taugate.retrieval.documents.filters import DATES, NUMBERS, Filter, FilterRules, OneOf, Range, SortKey, Value
 from taugate.retrieval.documents.store import Document
 
 # Engines compare numbers as float64, which cannot represent every integer beyond this.

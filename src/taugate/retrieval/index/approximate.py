@@ -6,14 +6,7 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.retrieval.index.flat import (
-    MAX_NEIGHBOURS,
-    SPARE,
-    FaissIndex,
-    FlatIndex,
-    brute_force_top_k,
-    rerank,
-)
+from taugate.retrieval.index.flat import MAX_NEIGHBOURS, SPARE, FaissIndex, FlatIndex, brute_force_top_k, rerank
 from taugate.retrieval.index.int8 import query_codes
 from taugate.retrieval.index.kinds import padded, stored_vectors
 from taugate.retrieval.index.names import Kind

@@ -11,14 +11,7 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.retrieval.index.flat import (
-    MAX_CANDIDATES,
-    SPARE,
-    FlatIndex,
-    best_of,
-    brute_force_top_k,
-    score_all,
-)
+from taugate.retrieval.index.flat import MAX_CANDIDATES, SPARE, FlatIndex, best_of, brute_force_top_k, score_all
 from taugate.retrieval.index.lexical import LexicalCandidates, LexicalIndex
 from taugate.retrieval.index.top_k import DocumentSubset, Index, Searchable, TopK
 from taugate.retrieval.vectors.queries import HybridVectors, QueryVectors, Terms

@@ -5,10 +5,7 @@ import shutil
 from pathlib import Path
 from typing import get_args
 
-from taugate.errors import (
-    InputError,
-    ReleaseError,
-)
+from taugate.errors import InputError, ReleaseError
 from taugate.retrieval.encoder.encoder import CONFIG, FILES, ExportedEncoder, RequestedPrecision
 from taugate.retrieval.encoder.endpoint_record import EndpointAccess
 from taugate.retrieval.encoder.loading import load_encoder

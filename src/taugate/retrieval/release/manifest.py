@@ -5,10 +5,7 @@ from abc import abstractmethod
 from typing import Literal, NamedTuple, Self
 
 import numpy as np
-from pydantic import (
-    Field,
-    field_validator,
-)
+from pydantic import Field, field_validator
 from pydantic_core import PydanticCustomError
 
 from taugate.retrieval.encoder.encoder import EncoderConfig
@@ -29,12 +26,7 @@ from taugate.retrieval.release.evidence import (
 from taugate.retrieval.release.labels import LabelsRecord
 from taugate.retrieval.release.layout import ENCODER_FOLDER, FLOAT32_FOLDER, QUERY_FOLDER
 from taugate.retrieval.release.outcome_records import BootstrapRecord, MetricsRecord, PolicyRecord
-from taugate.retrieval.release.records import (
-    CalibrationRecord,
-    CheckedAnswers,
-    EncoderFitRecord,
-    QuerySetRecord,
-)
+from taugate.retrieval.release.records import CalibrationRecord, CheckedAnswers, EncoderFitRecord, QuerySetRecord
 from taugate.retrieval.release.refusal_records import RefusalRecord
 from taugate.retrieval.release.search_records import GateRecord, LexicalRecord, ProjectionRecord, SkippedCandidate
 from taugate.retrieval.release.second_stage import SecondStageRecord

@@ -3,11 +3,7 @@
 from typing import Literal, Self
 
 import numpy as np
-from pydantic import (
-    Field,
-    FiniteFloat,
-    model_validator,
-)
+from pydantic import Field, FiniteFloat, model_validator
 from pydantic_core import PydanticCustomError
 
 from taugate.retrieval.policy.names import Metric, PolicyKind

@@ -6,12 +6,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from taugate.errors import (
-    EncoderUnavailable,
-    EncoderUnsupported,
-    EngineUnavailable,
-    ReleaseError,
-)
+from taugate.errors import EncoderUnavailable, EncoderUnsupported, EngineUnavailable, ReleaseError
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import Documents
 from taugate.retrieval.encoder.bert import Precision

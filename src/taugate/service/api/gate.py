@@ -119,10 +119,7 @@ def gate_operations(handlers: GateHandlers) -> list[Operation]:
     return [
         Operation("gate", handlers.gate, GateResponse, described={"links": judging_link("")}),
         Operation(
-            "gate_batch",
-            handlers.gate_batch,
-            GateBatchResponse,
-            described={"links": judging_link("/responses/0")},
+            "gate_batch", handlers.gate_batch, GateBatchResponse, described={"links": judging_link("/responses/0")}
         ),
         Operation("golden", handlers.golden, GoldenResponse),
         Operation("golden_check", handlers.check_golden, GoldenCheckResponse),

@@ -43,8 +43,7 @@ class ScoredResultFields(ScoredResult):
     id: _Id = Field(description="id of the document; a whole number is read as text")
     score: _Score = Field(description="score of the retriever, on the scale that was calibrated")
     scores: Annotated[dict[str, _Score | None], Field(max_length=MAX_SCORES)] | None = Field(
-        default=None,
-        description="further scores by name, if they were calibrated; null for a missing one",
+        default=None, description="further scores by name, if they were calibrated; null for a missing one"
     )
 
 

@@ -2,15 +2,7 @@
 
 from typing import Annotated, Any
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    FailFast,
-    Field,
-    WithJsonSchema,
-)
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, FailFast, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from taugate.retrieval.comparability import NOT_COMPARABLE
@@ -222,8 +214,7 @@ class SearchResults(BaseModel):
     best_score: float | None = Field(description="highest score, kept or not; null without a result")
     reason: Reason | None = Field(description="why `results` is empty; null if it is not")
     refusal: Refusal | None = Field(
-        default=None,
-        description="absent if the release refuses no query as a whole, or `threshold` was given",
+        default=None, description="absent if the release refuses no query as a whole, or `threshold` was given"
     )
     release: str = Field(description=RELEASE_ID)
 

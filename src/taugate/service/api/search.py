@@ -129,10 +129,7 @@ def search_operations(handlers: SearchHandlers) -> list[Operation]:
     return [
         search,
         Operation(
-            "search_batch",
-            handlers.search_batch,
-            BatchResponse,
-            described={"links": judging_link("/responses/0")},
+            "search_batch", handlers.search_batch, BatchResponse, described={"links": judging_link("/responses/0")}
         ),
     ]
 

@@ -24,11 +24,7 @@ _RETRY_AFTER = {
     }
 }
 _SECURITY_SCHEMES = {
-    "bearer": {
-        "type": "http",
-        "scheme": "bearer",
-        "description": "an API key; not needed if no keys are configured",
-    },
+    "bearer": {"type": "http", "scheme": "bearer", "description": "an API key; not needed if no keys are configured"},
     "header": {
         "type": "apiKey",
         "in": "header",

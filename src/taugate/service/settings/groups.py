@@ -14,14 +14,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
 from pydantic_core import PydanticCustomError
 
-from taugate.drift.rules import (
-    AVERAGE_RUN_LENGTH,
-    BLOCK,
-    MAX_IN_BLOCK,
-    MIN_EFFECT,
-    MIN_IN_BLOCK,
-    MIN_IN_WINDOW,
-)
+from taugate.drift.rules import AVERAGE_RUN_LENGTH, BLOCK, MAX_IN_BLOCK, MIN_EFFECT, MIN_IN_BLOCK, MIN_IN_WINDOW
 from taugate.retrieval.encoder.encoder import RequestedPrecision
 from taugate.retrieval.exploration import MAX_EXPLORED
 from taugate.retrieval.gpu import gpu_count
@@ -194,8 +187,7 @@ class RequestSettings(SettingGroup, title="Limits of a request"):
     """maximum size of the body of /search/batch, /gate and /gate/batch in bytes; the default is enough for a full batch
     of 16 kB queries, or for 10,000 results"""
     dialects: Annotated[str, AfterValidator(_dialects)] = Field(
-        default="",
-        description=f"APIs of other products to provide as well, separated by commas: {', '.join(DIALECTS)}",
+        default="", description=f"APIs of other products to provide as well, separated by commas: {', '.join(DIALECTS)}"
     )
 
     @property

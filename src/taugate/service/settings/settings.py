@@ -74,9 +74,7 @@ class Settings(BaseModel):
             if len(present) > 1:
                 new, old = (f"{PREFIX}{name.upper()}" for name in present[:2])
                 raise PydanticCustomError(
-                    "set_twice",
-                    "{new} and its older name {old} are both set; unset {old}",
-                    {"new": new, "old": old},
+                    "set_twice", "{new} and its older name {old} are both set; unset {old}", {"new": new, "old": old}
                 )
         grouped: dict[str, Any] = {group: {} for group in cls.model_fields}
         for name, value in values.items():
