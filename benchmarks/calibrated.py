@@ -7,8 +7,7 @@ from typing import Self
 from benchmarks.encoding import encoded_set
 from taugate.calibration.encoding.corpus import EncodedDataset
 from taugate.calibration.job.reading import sampling_units
-from taugate.calibration.metrics.inputs import CalibrationInputs
-from taugate.calibration.metrics.measure import DrawnQueries
+from taugate.calibration.metrics.measure import CalibrationInputs, DrawnQueries
 from taugate.calibration.progress import Job
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.study.corpus import CorpusSearch

@@ -10,7 +10,7 @@ from taugate.calibration.encoding.source import DEFAULT_ENCODER, exported_encode
 from taugate.calibration.progress import Job
 from taugate.ingestion.dataset.beir import Dataset, read_dataset
 from taugate.retrieval.encoder.encoder import ExportedEncoder, Role
-from taugate.retrieval.vectors.similarity import Float32
+from taugate.retrieval.vectors import Float32
 
 
 @lru_cache(maxsize=2)

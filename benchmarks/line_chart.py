@@ -6,7 +6,7 @@ from pathlib import Path
 
 from benchmarks.checkout import ROOT
 from benchmarks.standalone import standalone
-from taugate.calibration.charts.chart import Axis, Chart, Figure, LegendEntry
+from taugate.calibration.charts import Axis, Chart, Figure, LegendEntry
 
 _PAGES = ROOT / "docs" / "benchmarks"
 _SERIES = ("s-topk", "s-correct", "s-random", "s-ndcg")

@@ -11,17 +11,16 @@ from numpy.typing import NDArray
 from benchmarks.encoding import encoded_set
 from taugate.calibration.encoding.corpus import EncodedDataset
 from taugate.calibration.metrics.clusters import SamplingUnits, clusters
+from taugate.calibration.metrics.documents import QueryRoles
 from taugate.calibration.metrics.ranking import JudgedQueries, ScoredQueries
-from taugate.calibration.metrics.splits import QueryRoles
 from taugate.calibration.relevance.fitting import fit_relevance, map_probabilities
 from taugate.calibration.relevance.model import EstimatedRelevance, estimate_relevance
-from taugate.ingestion.dataset.beir import LabelledQuery
+from taugate.ingestion.dataset.labelled_queries import LabelledQuery
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.background import Background, Float64
 from taugate.retrieval.policy.relevance import Relevance, features
-from taugate.retrieval.vectors.queries import dense_of
-from taugate.retrieval.vectors.similarity import Float32
+from taugate.retrieval.vectors import Float32, dense_of
 
 # The benchmark prepares what does not depend on the split once, in other blocks than `estimate`, which moves last bits.
 _ROUNDING = 1e-6

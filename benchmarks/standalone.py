@@ -6,7 +6,7 @@ from typing import Literal
 
 from markupsafe import Markup
 
-from taugate.calibration.charts.chart import HEIGHT, WIDTH, Figure
+from taugate.calibration.charts import HEIGHT, WIDTH, Figure
 
 Scheme = Literal["light", "dark"]
 _SCALE = 1.6  # makes the file as wide as a column of text
@@ -37,7 +37,7 @@ def standalone(figure: Figure, scheme: Scheme) -> str:
 
 def _style(scheme: Scheme) -> str:
     """Extract a scheme's colours and the rules for charts from the style sheet of the pages."""
-    sheet = files("taugate.calibration.charts").joinpath("style.css").read_text(encoding="utf-8")
+    sheet = files("taugate.calibration.report").joinpath("style.css").read_text(encoding="utf-8")
     light, dark = re.findall(r":root \{(.*?)\}", sheet, re.DOTALL)[:2]
     colours = re.findall(r"--[\w-]+: #\w+;", dark if scheme == "dark" else light)
     rules = [line for line in sheet.splitlines() if line.startswith(_CHART_SELECTORS)]

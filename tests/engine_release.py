@@ -18,9 +18,9 @@ from taugate.retrieval.index.words import hybrid_vectors
 from taugate.retrieval.policy.background import Background, ComputedBackground
 from taugate.retrieval.policy.relevance import Relevance
 from taugate.retrieval.release import golden
-from taugate.retrieval.release.corpus import CorpusFolder
 from taugate.retrieval.release.golden import GoldenQuery
 from taugate.retrieval.release.layout import GOLDEN, LEXICAL, MANIFEST, RELEVANCE, content_digest, release_id
+from taugate.retrieval.release.loading import CorpusFolder
 from taugate.retrieval.release.manifest import FileRecord, Manifest
 from taugate.retrieval.release.reader import Release, load
 from taugate.retrieval.release.search_records import LexicalRecord

@@ -15,8 +15,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 from taugate.retrieval.encoder.graph import MODEL
 from taugate.retrieval.encoder.tokenizer import TOKENIZER
-from taugate.retrieval.rerank.cross_encoder import CONFIG, Activation, CrossEncoderConfig
-from taugate.retrieval.rerank.pair_models import INPUTS
+from taugate.retrieval.rerank.cross_encoder import CONFIG, INPUTS, Activation, CrossEncoderConfig
 
 UNKNOWN = "[UNK]"
 MAX_LENGTH = 128

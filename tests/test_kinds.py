@@ -9,11 +9,10 @@ import pytest
 
 import taugate
 from taugate.retrieval.engines.engine import EngineChoice
-from taugate.retrieval.index.names import INDEX_KINDS, Kind
+from taugate.retrieval.names import INDEX_KINDS, METHODS, STATEMENTS, Kind, Method, Statement
 from taugate.retrieval.policy.names import ThresholdKind
 from taugate.retrieval.policy.policy import POLICIES
-from taugate.retrieval.policy.scales import SCALES, ScoreScale
-from taugate.retrieval.release.methods import METHODS, STATEMENTS, Method, Statement
+from taugate.retrieval.policy.score_relevance import SCALES, ScoreScale
 from taugate.retrieval.rerank.reranker import RerankerKind
 
 ROOT = Path(taugate.__file__).parent

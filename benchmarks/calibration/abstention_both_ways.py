@@ -32,7 +32,7 @@ from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.policy.abstention import MODEL_SIGNALS
 from taugate.retrieval.policy.word_match import DocumentWords
 from taugate.retrieval.release.refusal_records import RequestedLimits
-from taugate.retrieval.vectors.similarity import Float32
+from taugate.retrieval.vectors import Float32
 
 HEADING = "Both limits, on documents that had no say"
 SETS = ("squad_v2_dev", "mixed_large")

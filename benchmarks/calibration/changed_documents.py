@@ -28,17 +28,22 @@ from benchmarks.calibration.changing_sets import CHANGES, FIELD, ChangingSet, Qu
 from benchmarks.markdown import table
 from benchmarks.page import data_folder
 from taugate.cli import main as cli
-from taugate.ingestion.dataset.off_topic import off_topic_table
+from taugate.ingestion.dataset.questions import off_topic_table
 from taugate.retrieval.encoder.encoder import Encoder, Tokens
-from taugate.retrieval.release.promises.asking import promises, stated
-from taugate.retrieval.release.promises.losses import LimitedLoss, LimitedStratumLoss
-from taugate.retrieval.release.promises.promise import Promise
-from taugate.retrieval.release.promises.refusals import AnsweredQuestions, LimitedError, LimitedLostAnswers
+from taugate.retrieval.release.promises import (
+    AnsweredQuestions,
+    LimitedError,
+    LimitedLoss,
+    LimitedLostAnswers,
+    LimitedStratumLoss,
+    Promise,
+    promises,
+    stated,
+)
 from taugate.retrieval.release.reader import Release, load
-from taugate.retrieval.vectors.similarity import Float32
-from taugate.service.api.queries import to_query
-from taugate.service.api.schemas import SearchFields
-from taugate.service.pipeline.forms import search_fields
+from taugate.retrieval.vectors import Float32
+from taugate.service.api.schemas import SearchFields, to_query
+from taugate.service.pipeline.record import search_fields
 
 SETS = {"squad_v2_dev": "test", "scifact": "train", "mixed_large": "test"}
 OPTIONS = {

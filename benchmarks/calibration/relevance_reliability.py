@@ -10,10 +10,10 @@ from benchmarks.experiment import Experiment, second_encoder
 from benchmarks.markdown import share, table, verdict
 from benchmarks.searched import SearchedSplit
 from taugate.calibration.metrics.clusters import SamplingUnits, clusters
+from taugate.calibration.metrics.documents import QueryRoles
 from taugate.calibration.metrics.ranking import JudgedQueries
-from taugate.calibration.metrics.reliability import ReliabilitySums, expected_calibration_error
-from taugate.calibration.metrics.splits import QueryRoles
 from taugate.calibration.relevance.model import estimate_relevance
+from taugate.calibration.relevance.record import ReliabilitySums, expected_calibration_error
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.policy.relevance import Logistic
 

@@ -8,15 +8,14 @@ from numpy.typing import NDArray
 
 from benchmarks.searched import SearchedSplit
 from taugate.calibration.metrics.clusters import SamplingUnits
+from taugate.calibration.metrics.documents import HoldoutSplit, QueryRoles
 from taugate.calibration.metrics.measure import Resamples
-from taugate.calibration.metrics.splits import HoldoutSplit, QueryRoles
 from taugate.calibration.settings.rules import PolicyChoice, ThresholdRule
 from taugate.calibration.settings.settings import CalibrationSettings
-from taugate.calibration.threshold.calibration_queries import CalibrationQueries
 from taugate.calibration.threshold.decide import decide_policy
-from taugate.calibration.threshold.policy_choice import with_enough_evidence
+from taugate.calibration.threshold.policy_choice import CalibrationQueries, with_enough_evidence
+from taugate.retrieval.names import Statement
 from taugate.retrieval.policy.policy import keep
-from taugate.retrieval.release.methods import Statement
 
 LOSSES = (0.01, 0.02, 0.05)
 PAPERS = ThresholdRule("bootstrap", "similarity")

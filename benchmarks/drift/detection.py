@@ -15,7 +15,7 @@ from benchmarks.drift.swings import daily_half
 from benchmarks.drift.traffic import Pool
 from benchmarks.drift.worlds import SETS, DriftWorld, altered, coarse, replaced, world
 from benchmarks.markdown import Target, table, targets
-from taugate.drift.baseline import Baseline
+from taugate.drift.monitor import Baseline
 
 HEADING = "Drift"
 _BURST = 50

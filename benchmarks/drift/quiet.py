@@ -8,7 +8,7 @@ from benchmarks.drift.worlds import SETS, DriftWorld, world
 from benchmarks.markdown import Target, table, targets
 from taugate.drift.monitor import Monitor
 from taugate.drift.observations import Observations
-from taugate.drift.rules import Rules
+from taugate.drift.signals import Rules
 
 HEADING = "Traffic without drift"
 

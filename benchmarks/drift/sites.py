@@ -14,7 +14,7 @@ from benchmarks.drift.traffic import Pool, encoded, labelled, released
 from benchmarks.markdown import share, table
 from taugate.retrieval.policy.policy import POLICIES, keep
 from taugate.retrieval.release.reader import Release
-from taugate.retrieval.vectors.similarity import Float32
+from taugate.retrieval.vectors import Float32
 
 HEADING = "Another site of the corpus"
 _SITES = ("squad_v2_dev", "squadshifts_new_wiki", "squadshifts_reddit", "pubmedqa_labelled")

@@ -10,7 +10,7 @@ from benchmarks.drift.plan import DriftPlan
 from benchmarks.drift.quiet import watch
 from benchmarks.drift.worlds import SETS, DriftWorld, world
 from benchmarks.markdown import Target, table, targets
-from taugate.drift.baseline import Baseline
+from taugate.drift.monitor import Baseline
 from taugate.drift.observations import Observations
 
 HEADING = "Day and night, weekday and Sunday"

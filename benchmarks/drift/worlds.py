@@ -14,10 +14,8 @@ from scipy.cluster.vq import kmeans2
 
 from benchmarks.drift.patterns import Rows
 from benchmarks.drift.traffic import Pool, asked, encoded, heldout, released
-from taugate.drift.baseline import Baseline
-from taugate.drift.monitor import Monitor
-from taugate.drift.rules import DEFAULT_RULES, Rules
-from taugate.drift.signals import theta_of
+from taugate.drift.monitor import Baseline, Monitor
+from taugate.drift.signals import DEFAULT_RULES, Rules, theta_of
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.encoder.graph import MODEL
 from taugate.retrieval.release.reader import Release

@@ -8,8 +8,8 @@ from typing import get_args
 
 import numpy as np
 
-from taugate.calibration.encoding.precisions import CheaperPrecision, cheaper_encoder
-from taugate.calibration.export.int8 import quantize
+from taugate.calibration.encoding.source import CheaperPrecision, cheaper_encoder
+from taugate.calibration.export.weights import quantize
 from taugate.retrieval.encoder.encoder import GRAPH_FILES, ExportedEncoder
 from taugate.retrieval.encoder.graph import MODEL
 

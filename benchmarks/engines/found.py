@@ -20,16 +20,14 @@ from taugate.calibration.metrics.clusters import SamplingUnits, clusters
 from taugate.calibration.metrics.documents import Parents
 from taugate.calibration.progress import Job
 from taugate.calibration.settings.settings import CandidateSettings
-from taugate.ingestion.dataset.beir import LabelledQuery
+from taugate.ingestion.dataset.labelled_queries import LabelledQuery
+from taugate.retrieval.engines.connect import EngineRecord, SampleDigest, open_verified, sampled_positions, shard_digest
 from taugate.retrieval.engines.engine import Engine, Rows
-from taugate.retrieval.engines.index import EngineIndex
-from taugate.retrieval.engines.record import EngineRecord
-from taugate.retrieval.engines.verify import SampleDigest, open_verified, sampled_positions, shard_digest
+from taugate.retrieval.engines.search import EngineIndex
 from taugate.retrieval.index.flat import SPARE, FlatIndex
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.release.search_records import GateRecord
-from taugate.retrieval.vectors.queries import dense_of
-from taugate.retrieval.vectors.similarity import Float32
+from taugate.retrieval.vectors import Float32, dense_of
 
 HEADING = "What is found, and how fast"
 _K = 10

@@ -14,8 +14,8 @@ from benchmarks.encoding import encoded_set, loaded_encoder
 from taugate.calibration.encoding.shards import RECORD, CorpusShard, corpus_shards, shard_record, write_record
 from taugate.retrieval.documents.store import Document, DocumentStore, DocumentWriter, write_document
 from taugate.retrieval.encoder.encoder import ExportedEncoder
-from taugate.retrieval.vectors.similarity import Float32
-from taugate.storage.places import open_place
+from taugate.retrieval.vectors import Float32
+from taugate.storage.object_store import open_place
 
 DATA = "squad_v2_dev"
 QUERIES = 1000

@@ -11,7 +11,7 @@ import orjson
 from numpy.typing import NDArray
 
 from taugate.retrieval.release.layout import OUTCOMES
-from taugate.retrieval.release.query_arrays import Outcomes
+from taugate.retrieval.release.queries import Outcomes
 
 UNCUT = -1.0  # as a threshold of similarity: no cosine is below it
 

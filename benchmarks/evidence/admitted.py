@@ -11,7 +11,7 @@ from taugate.calibration.metrics.clusters import ClusterIds, SamplingUnits, clus
 from taugate.calibration.settings.rules import CONFIDENCE
 from taugate.calibration.settings.settings import GateSettings
 from taugate.retrieval.index.flat import FlatIndex
-from taugate.retrieval.vectors.queries import dense_of
+from taugate.retrieval.vectors import dense_of
 
 HEADING = "Admitted though worse"
 SETS = ("squad_v2_dev", "covidqa_chunks", "scifact/train", "cosqa")

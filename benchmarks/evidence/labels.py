@@ -9,7 +9,7 @@ from benchmarks.evidence.worlds import changed
 from benchmarks.experiment import Experiment
 from benchmarks.markdown import share, table
 from taugate.calibration.metrics.clusters import SamplingUnits
-from taugate.calibration.risk.paired import min_detectable_loss
+from taugate.calibration.risk.evidence import min_detectable_loss
 from taugate.calibration.settings.rules import CONFIDENCE
 
 HEADING = "How many documents it takes"

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from taugate.calibration.charts.chart import HEIGHT, WIDTH, Axis, Chart
+from taugate.calibration.charts import HEIGHT, WIDTH, Axis, Chart
 
 _FOLDER = Path(__file__).resolve().parents[2] / "docs" / "benchmarks" / "evidence"
 _LINES = {

@@ -16,9 +16,8 @@ from benchmarks.searched import SearchedSplit
 from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.risk.certify import counting_enough
 from taugate.calibration.settings.rules import PolicyChoice
-from taugate.calibration.threshold.calibration_queries import CalibrationQueries
 from taugate.calibration.threshold.decide import decide_policy
-from taugate.calibration.threshold.policy_choice import with_enough_evidence
+from taugate.calibration.threshold.policy_choice import CalibrationQueries, with_enough_evidence
 from taugate.retrieval.policy.policy import POLICIES, keep
 
 HEADING = "Realised loss of certified cuts"

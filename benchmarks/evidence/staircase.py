@@ -11,7 +11,7 @@ from benchmarks.searched import SearchedSplit
 from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.risk.certify import p_values
 from taugate.calibration.risk.steps import LossSteps
-from taugate.retrieval.vectors.similarity import Float32
+from taugate.retrieval.vectors import Float32
 
 _REACH = 4.0  # times the largest δ: no cut that loses more is certified
 _HIGH = np.finfo(np.float32).max  # stands for every score above the staircase: such queries count in their document

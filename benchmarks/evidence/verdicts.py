@@ -8,13 +8,12 @@ from numpy.typing import NDArray
 from benchmarks.evidence.worlds import Counts, Drawn, Structure
 from taugate.calibration.acceptance.baseline import RankingOutcomes
 from taugate.calibration.acceptance.gate import GateCandidate, judge
+from taugate.calibration.comparison.decision import mean_difference
 from taugate.calibration.comparison.rule import QuantitySample
-from taugate.calibration.comparison.verdicts import mean_difference
 from taugate.calibration.metrics.clusters import SamplingUnits
-from taugate.calibration.risk import bounds
+from taugate.calibration.risk import certify as bounds
 from taugate.calibration.risk.certify import LossLimit, certify
-from taugate.calibration.risk.e_values import DocumentBets
-from taugate.calibration.risk.paired import QueryLosses
+from taugate.calibration.risk.evidence import DocumentBets, QueryLosses
 from taugate.calibration.risk.steps import LossSteps
 from taugate.calibration.settings.rules import CONFIDENCE, ThresholdRule
 from taugate.calibration.settings.settings import GateSettings

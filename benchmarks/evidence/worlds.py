@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from benchmarks.experiment import Experiment
 from taugate.calibration.metrics.clusters import SamplingUnits, clusters
-from taugate.calibration.risk.e_values import Statement
+from taugate.calibration.risk.evidence import Statement
 from taugate.ingestion.dataset.beir import read_dataset
 
 Counts = NDArray[np.int64]  # queries, with a sign if some are gained

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from benchmarks.guesses.autocut import autocut
 from taugate.retrieval.policy.policy import keep
-from taugate.retrieval.vectors.similarity import Float32
+from taugate.retrieval.vectors import Float32
 
 
 @dataclass(frozen=True)

@@ -15,17 +15,16 @@ from benchmarks.calibrated import IndexedSet
 from taugate.calibration.acceptance.baseline import DEPTH, RankingOutcomes
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
 from taugate.calibration.metrics.clusters import SamplingUnits, clusters
-from taugate.calibration.metrics.own_documents import max_own_passages, own_passages_of
-from taugate.ingestion.dataset.beir import LabelledQuery
+from taugate.calibration.metrics.ranking import max_own_passages, own_passages_of
 from taugate.ingestion.dataset.corpus import CORPUS
 from taugate.ingestion.dataset.judgements import GENERATED
+from taugate.ingestion.dataset.labelled_queries import LabelledQuery
 from taugate.ingestion.dataset.queries import QUERIES
 from taugate.ingestion.queries.generate import MAX_QUERIES, generate_crops
 from taugate.retrieval.index.lexical import LexicalIndex, share_of
 from taugate.retrieval.index.postings import K1, B
 from taugate.retrieval.index.words import query_terms
-from taugate.retrieval.vectors.queries import dense_of
-from taugate.retrieval.vectors.similarity import Float32
+from taugate.retrieval.vectors import Float32, dense_of
 
 SETS = (
     *("squad_v2_dev", "scifact", "scifact/train", "cosqa", "covidqa_chunks", "pubmedqa_labelled"),

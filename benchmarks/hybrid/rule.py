@@ -11,8 +11,8 @@ from benchmarks.markdown import share, table
 from taugate.calibration.acceptance.baseline import RankingOutcomes
 from taugate.calibration.acceptance.gate import holm
 from taugate.calibration.metrics.clusters import SamplingUnits
-from taugate.calibration.metrics.splits import HoldoutSplit, QueryRoles, cluster_folds
-from taugate.calibration.risk.paired import min_detectable_loss, paired_losses
+from taugate.calibration.metrics.documents import HoldoutSplit, QueryRoles, cluster_folds
+from taugate.calibration.risk.evidence import min_detectable_loss, paired_losses
 from taugate.calibration.settings.rules import CONFIDENCE
 from taugate.calibration.settings.settings import MARGIN, default_margin
 

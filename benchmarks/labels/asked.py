@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from benchmarks.encoding import encoded_set
 from taugate.calibration.encoding.corpus import EncodedDataset
-from taugate.calibration.few_labels.machine import hit_scores, loss_scores, losses
+from taugate.calibration.few_labels.population import hit_scores, loss_scores, losses
+from taugate.calibration.few_labels.prediction_powered import candidate_thresholds
 from taugate.calibration.few_labels.shares import Float64, JudgedSample, UnjudgedSample
-from taugate.calibration.few_labels.threshold import candidate_thresholds
 from taugate.calibration.metrics.clusters import ClusterIds, SamplingUnits, clusters
+from taugate.calibration.metrics.documents import QueryRoles
 from taugate.calibration.metrics.ranking import JudgedQueries
-from taugate.calibration.metrics.splits import QueryRoles
 from taugate.calibration.relevance.model import estimate_relevance
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.ingestion.dataset.corpus import CORPUS
@@ -25,7 +25,7 @@ from taugate.ingestion.dataset.judgements import GENERATED
 from taugate.ingestion.dataset.queries import QUERIES
 from taugate.ingestion.queries.generate import MAX_QUERIES, generate_crops
 from taugate.retrieval.index.flat import FlatIndex
-from taugate.retrieval.vectors.similarity import Float32
+from taugate.retrieval.vectors import Float32
 
 SETS = (
     "pubmedqa_labelled",

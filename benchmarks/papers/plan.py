@@ -12,18 +12,16 @@ from benchmarks.encoding import is_encoded
 from benchmarks.papers.encoders import PaperEncoder, encoders
 from benchmarks.searched import EncodedSplit
 from taugate.calibration.metrics.clusters import SamplingUnits
-from taugate.calibration.metrics.isotropy import isotropy
+from taugate.calibration.metrics.embeddings import TRANSFORMATIONS, isotropy
 from taugate.calibration.metrics.measure import Resamples, measure
 from taugate.calibration.metrics.ranking import JudgedQueries, ScoredQueries
-from taugate.calibration.metrics.transformations import TRANSFORMATIONS
 from taugate.calibration.settings.settings import DEFAULT_OVERLAP_PERCENTILE, CalibrationSettings
 from taugate.calibration.threshold.decide import bootstrap_threshold
-from taugate.drift.overlap import overlap_thresholds, share_above
+from taugate.drift.signals import overlap_thresholds, share_above
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.release.evidence import Interval
 from taugate.retrieval.release.outcome_records import MetricsRecord
-from taugate.retrieval.vectors.queries import dense_of
-from taugate.retrieval.vectors.similarity import Float32
+from taugate.retrieval.vectors import Float32, dense_of
 
 K = 5
 SETS = ("pubmedqa_labelled", "scifact", "covidqa_chunks", "cosqa", "squad_v2_dev")

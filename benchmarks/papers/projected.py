@@ -11,9 +11,7 @@ from taugate.calibration.acceptance.baseline import SearchTrial
 from taugate.calibration.acceptance.projection import ProjectionCandidate, Variant, cross_validated, retained
 from taugate.calibration.metrics.clusters import PerQuery
 from taugate.retrieval.release.search_records import ProjectionKind
-from taugate.retrieval.vectors.projection import Projection
-from taugate.retrieval.vectors.queries import dense_of
-from taugate.retrieval.vectors.similarity import Float32
+from taugate.retrieval.vectors import Float32, Projection, dense_of
 
 HEADING = "Query-PCA paper: projections (Tables 1, 4 and 9 to 13)"
 SETS = ("scifact", "covidqa_chunks", "cosqa")

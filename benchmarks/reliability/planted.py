@@ -11,10 +11,9 @@ from dataclasses import replace
 
 from taugate.cli import main as cli
 from taugate.retrieval.documents.filters import Filter
-from taugate.retrieval.index.passages import LocalPassages, Observe, unobserved
-from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.vectors.queries import QueryVectors
-from taugate.service.cache.cache import CacheKeys
+from taugate.retrieval.index.top_k import LocalPassages, Observe, TopK, unobserved
+from taugate.retrieval.vectors import QueryVectors
+from taugate.service.pipeline.reply import CacheKeys
 
 
 def main() -> int:

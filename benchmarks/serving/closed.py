@@ -12,7 +12,7 @@ from benchmarks.serving.plan import ServingPlan
 from benchmarks.serving.prepare import Prepared
 from benchmarks.serving.servers import Server
 from benchmarks.serving.services import ServiceUnderTest
-from taugate.retrieval.release.encoders import encoder_folders
+from taugate.retrieval.release.loading import encoder_folders
 from taugate.retrieval.release.verify import verify_searchable
 
 HEADING = "Closed loop, every query new"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup, escape
 
-from taugate.calibration.charts.chart import Axis, Chart
+from taugate.calibration.charts import Axis, Chart
 
 Points = tuple[list[float], list[float]]
 

@@ -15,10 +15,10 @@ def main() -> int:
         sys.stderr.write("taugate: Taugate runs on Linux and macOS; on Windows, use WSL or a container\n")
         return 2
     try:
-        from taugate.cli.terminal.interrupts import handle_interrupts, leave_when_interrupted
+        from taugate.cli.terminal.process import handle_interrupts, leave_when_interrupted
 
         handle_interrupts()
-        from taugate.cli.terminal.streams import READER_GONE, flush_stdout, prepare_streams
+        from taugate.cli.terminal.process import READER_GONE, flush_stdout, prepare_streams
 
         prepare_streams()
         from taugate.cli.main import main as run_command

@@ -15,9 +15,8 @@ from taugate.registry.signing import trusted_keys
 from taugate.retrieval.query import GroupBy
 from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.reader import Release, load
-from taugate.service.api.queries import to_query
-from taugate.service.api.schemas import SearchFields, SearchResults
-from taugate.service.pipeline.forms import search_fields
+from taugate.service.api.schemas import SearchFields, SearchResults, to_query
+from taugate.service.pipeline.record import search_fields
 
 
 class LocalRetriever:

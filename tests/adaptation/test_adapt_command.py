@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("torch")
 from sentence_transformers import SentenceTransformer
 
-from taugate.calibration.comparison.general_set import forgetting_words
+from taugate.calibration.comparison.measures import forgetting_words
 from taugate.calibration.encoding.source import exported_encoder
 from taugate.cli import main as cli
 from taugate.registry import history

@@ -14,7 +14,7 @@ from taugate.adaptation import folder as folders
 from taugate.adaptation.recipes import EncodedPairs
 from taugate.cli import main as cli
 from taugate.storage.files import write_synced
-from taugate.storage.locks import exclusive_lock
+from taugate.storage.folders import exclusive_lock
 from tests.adaptation.conftest import adapt
 from tests.calibration.commands import refusal
 

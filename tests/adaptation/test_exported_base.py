@@ -10,8 +10,8 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from taugate.calibration.encoding.precisions import cheaper_encoder
-from taugate.calibration.export.linear_layer import fold_linear_map
+from taugate.adaptation.folder import fold_linear_map
+from taugate.calibration.encoding.source import cheaper_encoder
 from taugate.cli import main as cli
 from taugate.errors import EncoderError
 from taugate.retrieval.encoder.encoder import CONFIG, ExportedEncoder

@@ -13,10 +13,10 @@ from onnx import numpy_helper
 pytest.importorskip("torch")
 from sentence_transformers import SentenceTransformer
 
-from taugate.adaptation.linear import adapter
-from taugate.calibration.encoding.in_shards import encode_in_shards
+from taugate.adaptation import adapter
+from taugate.adaptation.folder import fold_linear_map
+from taugate.calibration.encoding.sharded_vectors import encode_in_shards
 from taugate.calibration.encoding.source import Encoders, exported_encoder
-from taugate.calibration.export.linear_layer import fold_linear_map
 from taugate.calibration.progress import Job
 from taugate.calibration.recalibration.settings import inherited_encoder
 from taugate.cli import main as cli

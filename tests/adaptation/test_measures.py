@@ -3,15 +3,14 @@
 import numpy as np
 import pytest
 
-from taugate.adaptation.measures import ComparedEncoders, separation_record
+from taugate.adaptation.decision import ComparedEncoders, separation_record
 from taugate.calibration.acceptance.baseline import SearchTrial
-from taugate.calibration.comparison.general_set import general_set
-from taugate.calibration.comparison.measures import OtherTexts, ParaphrasedQueries, power_law_record
-from taugate.calibration.metrics.familiarity import PARAPHRASES, QUERIES
-from taugate.ingestion.dataset.beir import LabelledQuery
+from taugate.calibration.comparison.measures import OtherTexts, ParaphrasedQueries, general_set, power_law_record
+from taugate.calibration.metrics.embeddings import PARAPHRASES, QUERIES
+from taugate.ingestion.dataset.labelled_queries import LabelledQuery
 from taugate.retrieval.encoder.encoder import Role
 from taugate.retrieval.release.measures import Distances, MeasuresRecord
-from taugate.retrieval.vectors.similarity import Float32
+from taugate.retrieval.vectors import Float32
 from tests.adaptation.records import adaptation, measures
 from tests.vectors import unit
 

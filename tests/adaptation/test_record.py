@@ -6,11 +6,11 @@ from typing import cast
 import numpy as np
 import pytest
 
-from taugate.adaptation.linear.map import LinearMap
-from taugate.adaptation.pairs.queries import decisive
+from taugate.adaptation.linear import LinearMap
+from taugate.adaptation.pairs import decisive
 from taugate.adaptation.recipes import EncodedPairs, TriedRecipe, _within_one_error
 from taugate.errors import EncoderError
-from taugate.ingestion.dataset.beir import LabelledQuery
+from taugate.ingestion.dataset.labelled_queries import LabelledQuery
 from taugate.retrieval.release.adaptation import ADAPTATION, StageRecord, TrainingRecord, read_adaptation
 from tests.adaptation.records import adaptation
 

@@ -15,17 +15,16 @@ pytest.importorskip("accelerate")
 import zaragoza_construction_faq
 
 from taugate.adaptation import trained_rerankers
-from taugate.adaptation.trained_rerankers import TRAINED
+from taugate.adaptation.trained_rerankers import TRAINED, draw
 from taugate.adaptation.training import cross_encoding
 from taugate.adaptation.training.cross_encoding import ScoredPairs
-from taugate.adaptation.training.late_interaction import draw
 from taugate.adaptation.training.plan import NothingToLearn
 from taugate.calibration.encoding.source import exported_encoder
 from taugate.cli import main as cli
 from taugate.registry.catalog import find
 from taugate.retrieval.query import Query
+from taugate.retrieval.release.adaptation import RerankerAdaptation, read_reranker_adaptation
 from taugate.retrieval.release.reader import load
-from taugate.retrieval.release.reranker_adaptation import RerankerAdaptation, read_reranker_adaptation
 from taugate.retrieval.release.verify import verify_searchable
 from taugate.retrieval.rerank.late_interaction import LateInteraction
 from tests.adaptation.training.encoders import write_small_bert

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from taugate.calibration.provisional.bias import read_table
+from taugate.calibration.provisional import read_table
 from taugate.cli.main import COMMANDS
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -3,7 +3,7 @@
 from xml.etree import ElementTree
 
 from benchmarks.standalone import standalone
-from taugate.calibration.charts.chart import HEIGHT, WIDTH, Axis, Chart, Figure, LegendEntry
+from taugate.calibration.charts import HEIGHT, WIDTH, Axis, Chart, Figure, LegendEntry
 
 
 def test_standalone_svg_includes_legend_and_colours() -> None:

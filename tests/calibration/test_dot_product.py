@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 import taugate
 from taugate.calibration.encoding.input_options import InputOptions
-from taugate.calibration.encoding.precisions import cheaper_encoder
-from taugate.calibration.encoding.source import exported_encoder
+from taugate.calibration.encoding.source import cheaper_encoder, exported_encoder
 from taugate.calibration.export.onnx_export import PROBES
 from taugate.calibration.recalibration.settings import inherited_encoder
 from taugate.cli import main as cli

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from taugate.cli.terminal.streams import READER_GONE
+from taugate.cli.terminal.process import READER_GONE
 from tests.every_command import run_every_command
 from tests.unread import redirected, unread
 
@@ -132,7 +132,7 @@ def test_every_command_completes_without_reader(names: str, tmp_path: Path) -> N
 
 def test_interrupted_message_is_written_completely() -> None:
     script = (
-        "import signal, sys; from taugate.cli.terminal.streams import prepare_streams; prepare_streams();"
+        "import signal, sys; from taugate.cli.terminal.process import prepare_streams; prepare_streams();"
         "signal.signal(signal.SIGALRM, lambda *_: None); signal.setitimer(signal.ITIMER_REAL, 0.2);"
         "sys.stderr.write('x' * 1_000_000 + 'end')"
     )

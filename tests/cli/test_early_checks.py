@@ -10,7 +10,7 @@ import click
 import pytest
 
 from taugate.cli.main import COMMANDS, load_command, main
-from taugate.cli.terminal.early_checks import ACTIONS, FLAGS, PLAIN, check_words
+from taugate.cli.terminal.command import ACTIONS, FLAGS, PLAIN, check_words
 from taugate.errors import InputError, ReleaseError
 from tests.compatibility.write import FOLDER
 

@@ -18,7 +18,7 @@ from tests.interruptible import interruptible
 
 # Modules whose import has just ended when the signal is sent, in the order of a calibration.
 MOMENTS = [
-    "taugate.cli.terminal.interrupts",
+    "taugate.cli.terminal.process",
     "click",
     "taugate.errors",
     "numpy",
@@ -32,7 +32,7 @@ MOMENTS = [
     "jinja2",
 ]
 # Just after this package, numpy, a native library and the study; `make test-exhaustive` has the others.
-SOME = {"taugate.cli.terminal.interrupts", "numpy", "onnxruntime", "taugate.calibration.study.study"}
+SOME = {"taugate.cli.terminal.process", "numpy", "onnxruntime", "taugate.calibration.study.study"}
 
 
 def start(data: Path, folder: Path, encoder: Path, *flags: str) -> subprocess.Popen[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from taugate.calibration.comparison import decision
-from taugate.calibration.comparison.verdicts import evaluate_rule
+from taugate.calibration.comparison.decision import evaluate_rule
 from taugate.cli import main as cli
 from taugate.registry import history
 from taugate.registry.catalog import current_id

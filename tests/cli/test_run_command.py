@@ -8,8 +8,8 @@ import pytest
 from qdrant_client import QdrantClient, models
 
 from taugate.cli import main as cli
-from taugate.ingestion.dataset.off_topic import off_topic_sent
 from taugate.ingestion.dataset.queries import read_queries
+from taugate.ingestion.dataset.questions import off_topic_sent
 from taugate.registry.catalog import find
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.release.verify import verify

@@ -12,8 +12,7 @@ from taugate.cli import main as cli
 from taugate.registry.catalog import current_id
 from taugate.retrieval.release.layout import OUTCOMES, REPORT
 from taugate.retrieval.release.manifest import Manifest
-from taugate.retrieval.release.query_arrays import Outcomes
-from taugate.retrieval.release.questions import CalibrationQuestion, read_calibration_questions
+from taugate.retrieval.release.queries import CalibrationQuestion, Outcomes, read_calibration_questions
 from taugate.retrieval.release.verify import verify_searchable
 from taugate.service.metrics import Metrics
 

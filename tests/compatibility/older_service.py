@@ -7,7 +7,7 @@ from taugate.__main__ import main
 from taugate.errors import ReleaseError
 from taugate.retrieval.release import verify
 from taugate.retrieval.release.manifest import SCHEMA_VERSION
-from taugate.storage.json_values import Json
+from taugate.storage.files import Json
 
 _read = verify._migrated
 

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from taugate.retrieval.release.layout import MANIFEST, REPORT, stored_files
 from taugate.retrieval.release.manifest import ReleaseManifest
 from taugate.retrieval.release.refusal_records import RefusalRecord
-from taugate.retrieval.release.second_stage import FirstStageRecord
+from taugate.retrieval.release.search_records import FirstStageRecord
 from taugate.retrieval.release.verify import verify
 
 # The fields that schema 2 left out if they were None, by their records; it wrote every other one.

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from taugate.drift.baseline import Baseline
+from taugate.drift.monitor import Baseline
 from taugate.retrieval.release.manifest import SCHEMA_VERSION
-from taugate.service.cache.cache import _SCHEMA as CACHE_SCHEMA
+from taugate.service.pipeline.reply import _SCHEMA as CACHE_SCHEMA
 from taugate.service.settings import VARIABLES
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "compatibility.md").read_text(encoding="utf-8")
-FLEET = ROOT / "src" / "taugate" / "service" / "drift" / "fleet.py"
+FLEET = ROOT / "src" / "taugate" / "service" / "replicas.py"
 DRIFT_KEYS = re.search(r'"taugate:drift:(\d+):', FLEET.read_text(encoding="utf-8"))
 
 

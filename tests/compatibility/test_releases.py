@@ -12,7 +12,7 @@ from taugate.retrieval.release import golden
 from taugate.retrieval.release.layout import MANIFEST
 from taugate.retrieval.release.manifest import SCHEMA_VERSION
 from taugate.retrieval.release.reader import load
-from taugate.retrieval.release.schema_2 import SCHEMA_2
+from taugate.retrieval.release.records import SCHEMA_2
 from tests.compatibility.write import DATA, FOLDER
 from tests.service.process.test_start import refusal
 from tests.service_process import ServiceProcess

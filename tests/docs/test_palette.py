@@ -30,6 +30,6 @@ def _declared(path: Path, name: str) -> list[str]:
 def test_style_sheets_share_colour(playground: str, report: str, plot: int | None) -> None:
     colour = _declared(PACKAGE / "service/api/playground/app.css", playground)
     assert len(colour) == 2
-    assert colour == _declared(PACKAGE / "calibration/charts/style.css", report)
+    assert colour == _declared(PACKAGE / "calibration/report/style.css", report)
     if plot is not None:
         assert colour == re.findall(rf"\.plot-{plot} {{ --plot: (#[0-9a-f]{{6}})", SITE.read_text())

@@ -6,8 +6,8 @@ import statistics
 import numpy as np
 import pytest
 
-from taugate.drift.baseline import Baseline
-from taugate.drift.rules import Rules
+from taugate.drift.monitor import Baseline
+from taugate.drift.signals import Rules
 from taugate.errors import InputError
 from tests.drift.similarities import traffic
 from tests.drift.weeks import days, learnt, monitor

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from taugate.drift.baseline import Baseline, load_baseline
+from taugate.drift.monitor import Baseline, load_baseline
 from taugate.errors import InputError
 from taugate.retrieval.release.layout import baseline_path
 from tests.drift.weeks import learnt, monitor

@@ -5,8 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from taugate.drift.block_size import BlockSize, autocorrelation_time
-from taugate.drift.blocks import Blocks
+from taugate.drift.blocks import Blocks, BlockSize, autocorrelation_time
 from tests.drift.similarities import keys
 
 Packed = dict[str, np.ndarray]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taugate.drift.blocks import Blocks
-from taugate.drift.rules import MAX_IN_BLOCK
+from taugate.drift.signals import MAX_IN_BLOCK
 from tests.drift.repeated import NEUTRAL, zipf
 from tests.drift.similarities import keys
 

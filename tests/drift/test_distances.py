@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from taugate.drift.distances import kolmogorov_smirnov, population_stability, wasserstein
+from taugate.drift.signals import kolmogorov_smirnov, population_stability, wasserstein
 
 
 @pytest.fixture(params=[(300, 500, 0.0), (500, 100, 0.2), (50, 50, 3.0)])

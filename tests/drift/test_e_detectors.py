@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from taugate.drift.e_detectors import EDetectors
+from taugate.drift.alarm import EDetectors
 
 STAKES = (1 / 8, 1 / 2, 0.95)
 LOWER, UPPER = np.array([0.2, 0.0, 0.6, 0.0]), np.array([0.4, 0.05, 1.0, 1.0])

@@ -7,8 +7,7 @@ import pytest
 
 from taugate.drift.monitor import Monitor
 from taugate.drift.observations import Observations
-from taugate.drift.rules import Rules
-from taugate.drift.signals import Bounds, theta_of
+from taugate.drift.signals import Bounds, Rules, theta_of
 from tests.drift.similarities import bursts, reference, replies, traffic
 from tests.drift.watched import CALIBRATION, monitor, on
 

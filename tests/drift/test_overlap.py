@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from taugate.drift.observations import Judgements, calibration_observations
-from taugate.drift.overlap import live_overlap
-from taugate.drift.rules import MIN_IN_WINDOW
+from taugate.drift.signals import MIN_IN_WINDOW, live_overlap
 from taugate.registry.catalog import find
 from taugate.retrieval.release.outcome_records import BootstrapRecord
 from taugate.retrieval.release.reader import load

@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from taugate.drift.alarm import WITHIN, sensitivity
 from taugate.drift.monitor import Monitor
 from taugate.drift.observations import Observations, calibration_observations
-from taugate.drift.sensitivity import WITHIN, sensitivity
 from taugate.drift.signals import theta_of
 from taugate.retrieval.release.evidence import DriftRecord, Shift
 from tests.drift.similarities import reference, traffic

@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from taugate.drift.observations import Judgements, Observations
-from taugate.drift.window import SlidingWindow
+from taugate.drift.observations import Judgements, Observations, SlidingWindow
 from tests.drift.similarities import traffic
 
 

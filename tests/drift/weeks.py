@@ -4,11 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from taugate.drift.baseline import Baseline
-from taugate.drift.monitor import Monitor
+from taugate.drift.monitor import Baseline, Monitor
 from taugate.drift.observations import Observations
-from taugate.drift.rules import Rules
-from taugate.drift.signals import theta_of
+from taugate.drift.signals import Rules, theta_of
 from tests.drift.similarities import reference, traffic
 
 CALIBRATION = reference(np.random.default_rng(0))

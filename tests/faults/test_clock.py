@@ -11,11 +11,10 @@ import numpy as np
 import orjson
 import pytest
 
-from taugate.drift.observations import Judgements
-from taugate.drift.window import SlidingWindow
+from taugate.drift.observations import Judgements, SlidingWindow
 from taugate.service.access.keys import digest
 from taugate.service.app import create_app
-from taugate.service.drift.fleet import Fleet
+from taugate.service.replicas import Fleet
 from taugate.service.settings import Settings
 from tests.redis_process import RedisProcess
 from tests.service.inprocess import serving, status, until
@@ -26,13 +25,15 @@ PACKAGE = Path(__file__).resolve().parents[2] / "src" / "taugate"
 # Modules that need the wall clock, with the reason.
 TIME_OF_DAY = {
     "service/access/authorization.py": "a key expires at a date",
-    "service/drift/watch.py": "queries of all replicas are compared and logged by date",
-    "service/drift/feedback.py": "judgements are logged by date, and what other replicas keep expires by it",
+    "service/drift/watch.py": (
+        "queries of all replicas are compared and logged by date; "
+        "judgements are logged by date, and what other replicas keep expires by it"
+    ),
     "service/drift/analysis.py": "windows keep dates",
     "service/drift/worker_store.py": "replies that other workers sent expire by date, as those of other replicas do",
     "retrieval/engines/milvus.py": "a collection has the date of its creation, for pruning from another machine",
     "retrieval/engines/pgvector.py": "the same",
-    "registry/collections.py": "the age of a collection, by its date",
+    "registry/prune.py": "the age of a collection, by its date",
     "storage/folders.py": "the age of a file, if no process has locked it",
 }
 

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 import pytest
 
 from taugate.registry.catalog import release_ids
-from taugate.registry.lock import change_lock
+from taugate.registry.history import change_lock
 from taugate.registry.promotion import promote
 from taugate.registry.prune import prune
 from tests.faults.load import NOT_CACHED, Load, answers

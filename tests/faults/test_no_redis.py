@@ -6,11 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from taugate.service.access.rate_limit import tolerance
-from taugate.service.access.shared_rates import SharedRates
-from taugate.service.cache.redis_cache import RedisCache
-from taugate.service.drift import fleet as fleet_module
-from taugate.service.drift.fleet import Fleet
+from taugate.service import replicas as fleet_module
+from taugate.service.access.admission import tolerance
+from taugate.service.replicas import Fleet, RedisCache, SharedRates
 from tests.faults.redis_proxy import RedisProxy
 from tests.redis_process import RedisProcess
 

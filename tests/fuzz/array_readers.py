@@ -6,16 +6,15 @@ from typing import get_args
 
 import numpy as np
 
+from taugate.calibration.comparison.decision import mean_difference
 from taugate.calibration.comparison.rule import QUANTITIES, QuantitySample
-from taugate.calibration.comparison.verdicts import mean_difference
 from taugate.calibration.export.bert import Bert, BertLayer, Product
 from taugate.drift.observations import calibration_observations
 from taugate.retrieval.documents.filters import OneOf, Range
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import Document, DocumentStore
 from taugate.retrieval.encoder.bert import LINEARS, WEIGHTS, BertModel, processor_path
-from taugate.retrieval.encoder.graph import MODEL
-from taugate.retrieval.encoder.graph_weights import LAYOUT, GraphWeights
+from taugate.retrieval.encoder.graph import LAYOUT, MODEL, GraphWeights
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.index.words import query_terms
@@ -24,9 +23,8 @@ from taugate.retrieval.policy.background import Background
 from taugate.retrieval.policy.names import PolicyKind
 from taugate.retrieval.policy.relevance import FEATURES, Logistic, OnTopic, Relevance
 from taugate.retrieval.release.layout import ABSTENTION, LEXICAL, METADATA, OUTCOMES, REFERENCE, RELEVANCE
-from taugate.retrieval.release.query_arrays import Outcomes, Reference
-from taugate.retrieval.release.threshold_curve import threshold_curve
-from taugate.retrieval.vectors.projection import Projection
+from taugate.retrieval.release.queries import Outcomes, Reference, threshold_curve
+from taugate.retrieval.vectors import Projection
 from taugate.storage.tensors import write_tensors
 from tests.compatibility.write import FOLDER
 from tests.document_words import all_signals

@@ -8,16 +8,15 @@ import numpy as np
 import orjson
 from pydantic import BaseModel, ValidationError
 
-from taugate.calibration.replay.log import read_log
+from taugate.calibration.replay import read_log
 from taugate.drift.monitor import Monitor
-from taugate.drift.rules import MIN_IN_BLOCK, Rules
-from taugate.drift.signals import theta_of
+from taugate.drift.signals import MIN_IN_BLOCK, Rules, theta_of
 from taugate.errors import InputError
 from taugate.ingestion.dataset.beir import read_dataset
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import Document
-from taugate.service.api.feedback import FeedbackRequest
 from taugate.service.api.schemas import BatchRequest, SearchRequest
+from taugate.service.api.search import FeedbackRequest
 from taugate.service.http.bodies import describe_faults
 from taugate.service.pipeline.record import ShownReply
 from tests.drift.similarities import reference, traffic

@@ -2,7 +2,7 @@
 
 import pytest
 
-from taugate.service.http.endpoints import ENDPOINTS
+from taugate.service.http.operation import ENDPOINTS
 from taugate.service.settings import VARIABLES
 from tests.helm.rendered import APP_VERSION, KEYS, VARIANTS, Values, at, render
 

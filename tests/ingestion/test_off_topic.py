@@ -4,9 +4,14 @@ from collections import Counter
 
 import pytest
 
-from taugate.ingestion.dataset.off_topic import off_topic_example, off_topic_questions, off_topic_sent, off_topic_table
+from taugate.ingestion.dataset.questions import (
+    QuestionRule,
+    off_topic_example,
+    off_topic_questions,
+    off_topic_sent,
+    off_topic_table,
+)
 from taugate.ingestion.queries.generate import normalized
-from taugate.ingestion.queries.question_rule import QuestionRule
 
 
 def test_halves_have_many_questions_of_a_kind() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from taugate.errors import InputError
-from taugate.ingestion.dataset.people import read_people
+from taugate.ingestion.dataset.beir import read_people
 
 QUERIES = {"q1": "human", "q2": "human", "q3": "traffic", "q4": "traffic", "q5": "human", "c1": "crop", "c2": "llm"}
 SPLITS = {

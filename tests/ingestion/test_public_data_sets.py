@@ -7,7 +7,7 @@ import pytest
 
 from taugate.errors import InputError
 from taugate.ingestion.dataset.beir import Dataset, read_dataset
-from taugate.ingestion.dataset.own_documents import is_same_text
+from taugate.ingestion.dataset.labelled_queries import is_same_text
 from taugate.ingestion.queries.generate import sample_documents
 from taugate.retrieval.documents.store import Document
 

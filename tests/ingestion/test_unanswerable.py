@@ -7,9 +7,8 @@ import pytest
 
 from taugate.calibration.metrics.clusters import clusters
 from taugate.errors import InputError
-from taugate.ingestion.dataset.beir import Dataset, read_dataset
-from taugate.ingestion.dataset.people import read_people
-from taugate.ingestion.importers.data_sets import SourceQueries
+from taugate.ingestion.dataset.beir import Dataset, read_dataset, read_people
+from taugate.ingestion.importers.target import SourceQueries
 from taugate.ingestion.labels.population import Population, population
 
 QUERIES = [

@@ -14,7 +14,7 @@ import numpy as np
 
 import taugate
 from taugate.retrieval.release.layout import OUTCOMES
-from taugate.retrieval.release.query_arrays import Outcomes
+from taugate.retrieval.release.queries import Outcomes
 from taugate.service.app import create_app
 from taugate.service.settings import Settings
 from tests.pairs.data import Workshop, lines

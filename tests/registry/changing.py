@@ -7,7 +7,7 @@ from pathlib import Path
 
 from taugate.errors import ReleaseError
 from taugate.registry.catalog import find, release_ids
-from taugate.registry.lock import lock_for_reading
+from taugate.registry.history import lock_for_reading
 from taugate.registry.promotion import promote, rollback, shadow
 from taugate.registry.prune import prune
 from tests.retrieval.release.clones import clone

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from taugate.errors import ReleaseError
-from taugate.registry.catalog import current_id, find, match_id, release_ids
+from taugate.registry.catalog import current_id, find, match_id, release_ids, summarize
 from taugate.registry.signing import read_private_key, sign
-from taugate.registry.summary import summarize
 from taugate.registry.writer import write
 from taugate.retrieval.release.layout import MANIFEST
 from taugate.retrieval.release.manifest import Manifest

@@ -22,8 +22,7 @@ from taugate.retrieval.query import Query
 from taugate.retrieval.release.layout import LEXICAL, MANIFEST, QUESTIONS
 from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.reader import Release, load
-from taugate.retrieval.release.signature import TrustedKeys
-from taugate.retrieval.release.verify import verify
+from taugate.retrieval.release.verify import TrustedKeys, verify
 from tests.calibration.commands import arguments, small
 from tests.keys import write_keys
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from taugate.registry.history import Event, read, record, took_effect
-from taugate.registry.lock import change_lock
+from taugate.registry.history import Event, change_lock, read, record, took_effect
 from taugate.registry.promotion import promote, rollback, shadow
 from taugate.registry.prune import prune
 from taugate.retrieval.release.layout import HISTORY

@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 
 from taugate.errors import ReleaseError
-from taugate.registry import lock
-from taugate.registry.lock import CALIBRATION_LOCK, CHANGE_LOCK, calibration_lock, change_lock
+from taugate.registry import history
+from taugate.registry.history import CALIBRATION_LOCK, CHANGE_LOCK, calibration_lock, change_lock
 from taugate.registry.promotion import promote
-from taugate.storage.locks import EXCLUSIVE, acquire, is_at
+from taugate.storage.folders import EXCLUSIVE, acquire, is_at
 
 PROGRAM = """
 import sys
 from pathlib import Path
-from taugate.registry import lock
+from taugate.registry import history as lock
 
 with getattr(lock, sys.argv[1])(Path(sys.argv[2])):
     print("held", flush=True)
@@ -42,7 +42,7 @@ def another_process(kind: str, releases: Path) -> Iterator[subprocess.Popen[str]
 
 
 def test_lock_timeout_names_holder(copy: Path, three: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lock, "_CHANGE_SECONDS", 0.2)
+    monkeypatch.setattr(history, "_CHANGE_SECONDS", 0.2)
     with another_process("change_lock", copy) as process, pytest.raises(ReleaseError) as refused:
         promote(copy, three[0])
     assert str(refused.value).startswith(f"{copy}: process {process.pid} on {socket.gethostname()} has been changing")
@@ -62,7 +62,7 @@ def test_waiting_change_gets_lock(copy: Path, three: list[str]) -> None:
 
 
 def test_killed_process_releases_locks(copy: Path, three: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lock, "_CHANGE_SECONDS", 5)
+    monkeypatch.setattr(history, "_CHANGE_SECONDS", 5)
     for kind in ("change_lock", "calibration_lock"):
         with another_process(kind, copy) as process:
             process.send_signal(signal.SIGKILL)

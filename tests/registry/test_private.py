@@ -10,12 +10,11 @@ import pytest
 
 from taugate.errors import InputError, ReleaseError
 from taugate.registry.catalog import find, release_ids
-from taugate.registry.remote.copy import update_copy
-from taugate.registry.remote.private import private_copy, private_folder, private_in_place
-from taugate.registry.remote.transfer import promote_remote, push
+from taugate.registry.download import private_copy, private_folder, private_in_place
 from taugate.registry.signing import read_private_key, sign
+from taugate.registry.transfer import promote_remote, push, update_copy
 from taugate.retrieval.release.reader import load
-from taugate.retrieval.release.signature import TrustedKeys
+from taugate.retrieval.release.verify import TrustedKeys
 from tests.keys import write_keys
 from tests.retrieval.release.clones import clone
 
@@ -87,7 +86,7 @@ def test_untrusted_release_is_not_copied(release: Path, folder: Path, tmp_path: 
 
 
 def test_full_disk_is_reported_before_copying(release: Path, folder: Path, trusted: TrustedKeys) -> None:
-    with patch("taugate.registry.remote.download.shutil.disk_usage") as usage:
+    with patch("taugate.registry.download.shutil.disk_usage") as usage:
         usage.return_value.free = 1000
         with (
             pytest.raises(ReleaseError, match=rf"{folder}.*only 1000 are free.*TAUGATE_RELEASES_COPY"),

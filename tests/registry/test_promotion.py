@@ -11,7 +11,7 @@ import pytest
 from taugate.errors import ReleaseError
 from taugate.registry import history
 from taugate.registry.catalog import current_id
-from taugate.registry.lock import CHANGE_LOCK
+from taugate.registry.history import CHANGE_LOCK
 from taugate.registry.promotion import promote
 from taugate.retrieval.release.layout import CURRENT, HISTORY, MANIFEST
 from tests.retrieval.release.clones import clone, of_another_encoder, without_a_cut

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from taugate.errors import ReleaseError
-from taugate.registry import history, lock
+from taugate.registry import history
 from taugate.registry.catalog import current_id, release_ids
-from taugate.registry.lock import lock_for_reading, try_lock_for_removal
+from taugate.registry.history import lock_for_reading, try_lock_for_removal
 from taugate.registry.promotion import promote, rollback, shadow
 from taugate.registry.prune import KEEP, prune
 from taugate.retrieval.release.layout import CURRENT, MANIFEST, SHADOW, baseline_path
@@ -113,21 +113,21 @@ def test_closed_release_is_pruned(copy: Path, many: list[str]) -> None:
 
 def test_opening_pruned_release_is_refused(copy: Path, many: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Prune is quicker: the service has the manifest's descriptor, and waits for the lock."""
-    acquire = lock.acquire  # type: ignore[attr-defined]  # patched where it is used
+    acquire = history.acquire  # type: ignore[attr-defined]  # patched where it is used
 
     def late(*arguments: object) -> bool:
         with monkeypatch.context() as patched:
-            patched.setattr(lock, "acquire", acquire)
+            patched.setattr(history, "acquire", acquire)
             list(prune(copy, 13))
         return acquire(*arguments)
 
-    monkeypatch.setattr(lock, "acquire", late)
+    monkeypatch.setattr(history, "acquire", late)
     with pytest.raises(ReleaseError, match="is being pruned"):
         lock_for_reading(copy / many[0])
 
 
 def test_release_being_pruned_cannot_be_opened(copy: Path, many: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lock, "_PRUNE_SECONDS", 0.1)
+    monkeypatch.setattr(history, "_PRUNE_SECONDS", 0.1)
     with try_lock_for_removal(copy / many[0]) as free, pytest.raises(ReleaseError, match="is being pruned"):
         assert free
         lock_for_reading(copy / many[0])
@@ -138,7 +138,7 @@ def test_releases_are_kept_without_file_locks(copy: Path, many: list[str], monke
     def none(*_: object) -> bool:
         raise OSError("no locks available")
 
-    monkeypatch.setattr(lock, "acquire", none)
+    monkeypatch.setattr(history, "acquire", none)
     lock_for_reading(copy / many[0]).close()
     assert [outcome.kept for outcome in prune(copy, 13)] == [OPEN]
     assert release_ids(copy) == many
@@ -177,7 +177,7 @@ def test_leftovers_of_killed_commands_are_removed(copy: Path, first: str, releas
         os.utime(folder, (two_minutes_ago, two_minutes_ago))
     descriptor = os.open(writing, os.O_RDONLY)
     try:
-        assert lock.acquire(descriptor, lock.SHARED)  # type: ignore[attr-defined]  # patched where it is used
+        assert history.acquire(descriptor, history.SHARED)  # type: ignore[attr-defined]  # patched where it is used
         assert release("prune", "--dry-run")[0] == 0
         assert aged.exists()
         assert release("prune")[0] == 0

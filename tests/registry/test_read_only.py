@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from taugate.registry.catalog import current_id
-from taugate.registry.lock import lock_for_reading
+from taugate.registry.history import lock_for_reading
 from taugate.registry.promotion import promote
 from taugate.retrieval.release.layout import MANIFEST
 from taugate.retrieval.release.reader import load

@@ -10,8 +10,7 @@ import pytest
 from taugate.errors import ReleaseError
 from taugate.registry.catalog import find
 from taugate.retrieval.release.layout import MANIFEST, SIGNATURE
-from taugate.retrieval.release.signature import TrustedKeys
-from taugate.retrieval.release.verify import verify
+from taugate.retrieval.release.verify import TrustedKeys, verify
 from taugate.storage.files import read_bounded
 from tests.keys import write_keys
 

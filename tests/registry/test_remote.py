@@ -13,13 +13,11 @@ import pytest
 from taugate.errors import InputError, ReleaseError, StoreError
 from taugate.registry.catalog import current_id, find, release_ids
 from taugate.registry.promotion import promote
-from taugate.registry.remote.copy import ORIGIN, update_copy
-from taugate.registry.remote.transfer import promote_remote, pull, push
 from taugate.registry.signing import read_private_key, sign
+from taugate.registry.transfer import ORIGIN, promote_remote, pull, push, update_copy
 from taugate.retrieval.release.layout import CURRENT, MANIFEST
 from taugate.retrieval.release.reader import load
-from taugate.retrieval.release.signature import TrustedKeys
-from taugate.retrieval.release.verify import verify
+from taugate.retrieval.release.verify import TrustedKeys, verify
 from taugate.storage.object_store import Store
 from tests.keys import write_keys
 from tests.object_storage import MemoryStorage, ObjectStorage, object_storage
@@ -231,7 +229,7 @@ def test_other_folder_is_not_used_as_copy(release: Path, store: ObjectStorage, t
 
 def test_full_disk_is_reported_before_download(release: Path, memory: MemoryStorage, tmp_path: Path) -> None:
     pushed(release, memory)
-    with patch("taugate.registry.remote.download.shutil.disk_usage") as usage:
+    with patch("taugate.registry.download.shutil.disk_usage") as usage:
         usage.return_value.free = 1000
         with pytest.raises(ReleaseError, match="only 1000 are free"):
             update_copy(memory.url, tmp_path / "copy")

@@ -14,17 +14,16 @@ from pathlib import Path
 
 import numpy as np
 
-from taugate.ingestion.dataset.sample import write_sample
+from taugate.ingestion.dataset.location import write_sample
 from taugate.registry.catalog import find
 from taugate.retrieval.documents.filters import OneOf, all_of, sort_key
-from taugate.retrieval.explained import Explanation
 from taugate.retrieval.explanation import explain
 from taugate.retrieval.index.hybrid import HybridIndex, vector_index
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.index.words import query_terms
 from taugate.retrieval.policy.names import PolicyKind
 from taugate.retrieval.policy.policy import Policy
-from taugate.retrieval.query import Query
+from taugate.retrieval.query import Explanation, Query
 from taugate.retrieval.release.reader import Release, load
 from taugate.retrieval.retriever import Retriever
 from tests.chunked_release import write_chunked_release

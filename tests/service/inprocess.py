@@ -12,10 +12,10 @@ import httpx
 from fastapi import FastAPI
 
 from taugate.retrieval.encoder.encoder import Tokens
-from taugate.retrieval.index.passages import Observe, unobserved
+from taugate.retrieval.index.top_k import Observe, unobserved
 from taugate.retrieval.release.reader import Release, load
 from taugate.retrieval.retriever import Retriever
-from taugate.retrieval.vectors.similarity import Float32
+from taugate.retrieval.vectors import Float32
 from taugate.service.app import create_app
 from taugate.service.settings import Settings
 

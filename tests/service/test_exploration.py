@@ -10,11 +10,11 @@ import pytest
 from taugate.cli import main as cli
 from taugate.drift.query_log import LoggedQuery, read_query_log
 from taugate.registry.catalog import find
-from taugate.retrieval.exploration import Exploration
+from taugate.retrieval.comparability import Exploration
 from taugate.retrieval.query import Query
 from taugate.retrieval.release.reader import Release, load
-from taugate.service.cache.cache import CacheKeys
-from taugate.service.pipeline.forms import SearchForm
+from taugate.service.pipeline.record import SearchForm
+from taugate.service.pipeline.reply import CacheKeys
 from tests.prometheus_process import until
 from tests.service.drift.traffic import FastDriftService
 from tests.service_process import ServiceProcess

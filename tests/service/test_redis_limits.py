@@ -10,12 +10,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from taugate.service.access.rate_limit import tolerance
-from taugate.service.access.shared_rates import SharedRates
-from taugate.service.cache.redis_cache import RedisCache
-from taugate.service.drift import fleet as fleet_module
-from taugate.service.drift.fleet import Fleet
+from taugate.service import replicas as fleet_module
+from taugate.service.access.admission import tolerance
 from taugate.service.redis_client import MAX_CACHED_BYTES, MAX_STATE_BYTES
+from taugate.service.replicas import Fleet, RedisCache, SharedRates
 
 _SENT = 64 << 20  # as much as it may send in all
 _MOST = 8 * MAX_STATE_BYTES  # of memory: the answer, the parser's copies of it, and the buffers of the stream

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from taugate.storage.control_groups import memory_limit, processors
+from taugate.retrieval.hardware import memory_limit, processors
 
 ALLOWED = len(os.sched_getaffinity(0))
 

@@ -12,12 +12,12 @@ import pytest
 
 from taugate.cli import main as cli
 from taugate.errors import ReleaseError
-from taugate.ingestion.labels.journal import open_journal
-from taugate.registry.lock import calibration_lock, change_lock
-from taugate.registry.remote.copy import _copy_lock
-from taugate.storage import locks
+from taugate.ingestion.labels.session import open_journal
+from taugate.registry.history import calibration_lock, change_lock
+from taugate.registry.transfer import _copy_lock
+from taugate.storage import folders
 from taugate.storage.files import atomic_write, set_mode, sync_folder
-from taugate.storage.locks import exclusive_lock
+from taugate.storage.folders import exclusive_lock
 
 
 def failing(code: int) -> OSError:
@@ -26,9 +26,9 @@ def failing(code: int) -> OSError:
 
 @pytest.fixture(autouse=True)
 def _no_warning_yet() -> Iterator[None]:
-    locks._warn_of_missing_locks.cache_clear()
+    folders._warn_of_missing_locks.cache_clear()
     yield
-    locks._warn_of_missing_locks.cache_clear()
+    folders._warn_of_missing_locks.cache_clear()
 
 
 def remove_permission_bits(monkeypatch: pytest.MonkeyPatch, code: int) -> None:

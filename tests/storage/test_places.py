@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from taugate.storage.places import Folder, Place, open_place
+from taugate.storage.object_store import Folder, Place, open_place
 
 
 @pytest.fixture(params=["folder", "url"])

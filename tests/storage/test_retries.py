@@ -7,8 +7,7 @@ import pytest
 
 from taugate.service.errors import EncoderAway
 from taugate.storage.http_client import AttemptFailed
-from taugate.storage.json_endpoint import retry_after
-from taugate.storage.retries import PromptRequests
+from taugate.storage.json_endpoint import PromptRequests, retry_after
 
 
 class Limited:

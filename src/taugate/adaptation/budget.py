@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from taugate.adaptation.encoder_trainer import EncoderTrainer
-from taugate.adaptation.pairs.queries import AdaptationQueries
+from taugate.adaptation.pairs import AdaptationQueries
 from taugate.adaptation.parts import TRAIN
 from taugate.adaptation.recipes import LearnedRecipes
 from taugate.adaptation.settings import AdaptationSettings, Recipe
@@ -25,7 +25,7 @@ from taugate.calibration.comparison.measures import TEXTS
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.progress import Job
 from taugate.errors import EncoderError, InputError
-from taugate.ingestion.dataset.labelled_query import LabelledQuery
+from taugate.ingestion.dataset.labelled_queries import LabelledQuery
 from taugate.retrieval.documents.store import DocumentStore
 from taugate.retrieval.encoder.encoder import ExportedEncoder, Role
 from taugate.retrieval.release.adaptation import RecipeName

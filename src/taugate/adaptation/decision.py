@@ -1,4 +1,4 @@
-"""Decides whether to accept an adapted encoder, by the gate, on queries and documents unseen in training and choice.
+"""Decides whether to accept an adapted encoder, by the gate, on unseen queries; the papers' measures beside it.
 
 NDCG@10 has to be higher than the base encoder's, and accuracy@K not lower by more than a margin. All recipes are tested
 together, so that the p-values are corrected for their number (Holm).
@@ -13,15 +13,24 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from taugate.adaptation.measures import BASE
+import numpy as np
+
 from taugate.adaptation.recipes import EncodedPairs, LearnedRecipes
-from taugate.calibration.acceptance.accepted import LexicalPart
-from taugate.calibration.acceptance.baseline import RankingOutcomes, SearchTrial
+from taugate.calibration.acceptance.baseline import LexicalPart, RankingOutcomes, SearchTrial
+from taugate.calibration.acceptance.better_lists import GRID, PROVISIONAL_WEIGHT
 from taugate.calibration.acceptance.gate import GateCandidate, judge
-from taugate.calibration.acceptance.lexical import GRID, PROVISIONAL_WEIGHT
+from taugate.calibration.comparison.measures import (
+    OtherTexts,
+    ParaphrasedQueries,
+    distances_record,
+    general_set,
+    power_law_record,
+)
 from taugate.calibration.metrics.clusters import SamplingUnits, clusters
-from taugate.calibration.metrics.recall import DeepFigures
-from taugate.calibration.risk.paired import min_detectable_loss
+from taugate.calibration.metrics.embeddings import isotropy, separation
+from taugate.calibration.metrics.measure import DeepFigures, Resamples, measure
+from taugate.calibration.metrics.ranking import JudgedQueries, ScoredQueries
+from taugate.calibration.risk.evidence import min_detectable_loss
 from taugate.calibration.settings.rules import CONFIDENCE
 from taugate.calibration.settings.settings import (
     MARGIN,
@@ -30,13 +39,129 @@ from taugate.calibration.settings.settings import (
     LexicalChoice,
     default_margin,
 )
+from taugate.calibration.threshold.decide import bootstrap_threshold
+from taugate.ingestion.dataset.labelled_queries import LabelledQuery
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.words import hybrid_vectors
 from taugate.retrieval.release.adaptation import AdaptationGain, BeforeAfter
-from taugate.retrieval.release.evidence import Interval
+from taugate.retrieval.release.evidence import Estimate, Interval
+from taugate.retrieval.release.measures import (
+    EncoderRow,
+    FamiliarityRecord,
+    MeasuresRecord,
+    SeparationRecord,
+    SpectrumRecord,
+)
 from taugate.retrieval.release.search_records import GateRecord, PairedLoss
+from taugate.retrieval.vectors import Float32
+
+BASE = "base"  # name of the base encoder in comparisons
+_STREAM = 5  # random stream of the seed for random documents and bootstraps
 
 K = int(CalibrationSettings.fields()["k"].default)
+
+
+@dataclass(frozen=True)
+class ComparedEncoders:
+    """The encoders that are compared, on the corpus and its unseen queries.
+
+    Attributes:
+        queries: Unseen queries.
+        trials: Searches of these queries by the base encoder, under "base", and by each recipe, under its name.
+        k: K, the number of results.
+        seed: Seed of the draws.
+    """
+
+    queries: Sequence[LabelledQuery]
+    trials: Mapping[str, SearchTrial]
+    k: int
+    seed: int
+
+    def measure(
+        self, chosen: str, paraphrased: ParaphrasedQueries, before: OtherTexts, after: OtherTexts
+    ) -> MeasuresRecord:
+        """Compute the measures of the papers.
+
+        Args:
+            chosen: Name of the chosen recipe.
+            paraphrased: Queries with paraphrases.
+            before: Vectors of these queries and of the general set by the base encoder.
+            after: Vectors of these queries and of the general set by the chosen encoder.
+        """
+        general = general_set()
+        first, second = self.trials[BASE].documents, self.trials[chosen].documents
+        return MeasuresRecord(
+            k=self.k,
+            rows=[self.row(name, trial) for name, trial in self.trials.items()],
+            separation=separation_record((first, before.passages), (second, after.passages)),
+            familiarity=FamiliarityRecord(
+                before=before.familiarity,
+                after=after.familiarity,
+                queries=before.paraphrases.shape[0],
+                paraphrases=before.paraphrases.shape[1],
+                source=paraphrased.source,
+                writer=paraphrased.writer,
+            ),
+            spectrum=SpectrumRecord(
+                before=power_law_record(first, self.seed), after=power_law_record(second, self.seed)
+            ),
+            forgetting=general.compare(
+                general.judge(before.passages, before.questions), general.judge(after.passages, after.questions)
+            ),
+        )
+
+    def row(self, name: str, trial: SearchTrial) -> EncoderRow:
+        """Measure one encoder as calibration would: bootstraps, papers' τ, COE and ROE.
+
+        Args:
+            name: Name of the row.
+            trial: The encoder's search of the unseen queries.
+        """
+        settings = CalibrationSettings(k=self.k, seed=self.seed)
+        units = SamplingUnits.from_clusters(clusters(self.queries))
+        rng = np.random.default_rng([self.seed, _STREAM])
+        draw = Resamples.draw(rng, units, len(trial.documents), settings)
+        judged = JudgedQueries.judge(self.queries, trial.vectors, trial.exact, self.k, trial.parents)
+        threshold = bootstrap_threshold(judged, draw.rows)
+        random = trial.exact.score(trial.vectors, draw.random_documents[:, None])[:, 0]
+        none = trial.exact.search(trial.vectors[:0], self.k)  # the gate's queries all have an answer
+        metrics = measure(
+            ScoredQueries(judged, none, None, None),
+            random,
+            draw,
+            "similarity",
+            np.float32(threshold.tau),
+            settings.overlap_percentile,
+        )
+        if metrics.roe is None:
+            raise AssertionError("random documents were scored")
+        return EncoderRow(
+            name=name,
+            accuracy=_interval(metrics.accuracy),
+            ndcg=_interval(metrics.ndcg),
+            coe=_interval(metrics.coe),
+            roe=_interval(metrics.roe),
+            tau=threshold.tau,
+            psi=threshold.psi,
+            accuracy_at_tau=_interval(metrics.accuracy_at_tau),
+            isotropy=isotropy(trial.documents),
+        )
+
+
+def separation_record(before: tuple[Float32, Float32], after: tuple[Float32, Float32]) -> SeparationRecord:
+    """Measure Δ_M of the corpus.
+
+    Args:
+        before: (N, d) documents and (G, d) general passages by the base encoder.
+        after: (N, d) documents and (G, d) general passages by the adapted encoder.
+    """
+    distances = [separation(*vectors) for vectors in (before, after)]
+    records = [distances_record(each, general) for each, (_, general) in zip(distances, (before, after), strict=True)]
+    return SeparationRecord(before=records[0], after=records[1], moved_away=float((distances[1] > distances[0]).mean()))
+
+
+def _interval(estimate: Estimate) -> Interval:
+    return Interval(mean=estimate.mean, lower=estimate.lower, upper=estimate.upper)
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from taugate.adaptation.linear.map import LinearMap
+from taugate.adaptation.linear import LinearMap
 from taugate.adaptation.parts import TRAIN
 from taugate.adaptation.recipes import EncodedPairs, LearnedRecipes, TriedRecipe
+from taugate.adaptation.settings import writing_to
 from taugate.adaptation.training.plan import StagePlan
-from taugate.adaptation.unfinished import writing_to
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.source import is_exported
 from taugate.calibration.metrics.documents import relevant_passages

@@ -6,23 +6,20 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.adaptation.pairs.negatives import PairedTexts
-from taugate.adaptation.pairs.queries import AdaptationQueries
+from taugate.adaptation.pairs import AdaptationQueries, PairedTexts
 from taugate.adaptation.parts import TRAIN
 from taugate.adaptation.recipes import EncodedPairs
 from taugate.adaptation.training.cross_encoding import ScoredPairs
-from taugate.calibration.acceptance.accepted import LexicalPart
-from taugate.calibration.acceptance.baseline import DEPTH, SearchTrial
-from taugate.calibration.acceptance.lexical import GRID
+from taugate.calibration.acceptance.baseline import DEPTH, LexicalPart, SearchTrial
+from taugate.calibration.acceptance.better_lists import GRID
 from taugate.calibration.metrics.documents import relevant_passages
 from taugate.calibration.settings.settings import LexicalChoice
-from taugate.ingestion.dataset.labelled_query import LabelledQuery
+from taugate.ingestion.dataset.labelled_queries import LabelledQuery
 from taugate.retrieval.documents.store import DocumentStore
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.index.words import hybrid_vectors
-from taugate.retrieval.vectors.queries import QueryVectors
-from taugate.retrieval.vectors.similarity import Float32
+from taugate.retrieval.vectors import Float32, QueryVectors
 
 _NEGATIVES = 16  # for each query, of which each epoch draws one; the paper's triplets have ten
 _STREAM = 9  # random stream of the seed for negatives of queries with few

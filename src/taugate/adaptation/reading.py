@@ -4,7 +4,7 @@ from collections import Counter
 from importlib.metadata import version
 from pathlib import Path
 
-from taugate.adaptation.pairs.queries import AdaptationQueries
+from taugate.adaptation.pairs import AdaptationQueries
 from taugate.adaptation.recipes import EncodedPairs
 from taugate.adaptation.settings import TRAIN, AdaptationSettings
 from taugate.calibration.encoding.cache import EmbeddingCache
@@ -15,10 +15,10 @@ from taugate.errors import EncoderError
 from taugate.ingestion.dataset.beir import Dataset, read_dataset
 from taugate.ingestion.dataset.judgements import check_split, qrels_of, splits_in
 from taugate.ingestion.dataset.location import default_split, local_folder
-from taugate.ingestion.queries.accounting import read_accounting
+from taugate.ingestion.queries.generate import read_accounting
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.encoder.loading import load_encoder
-from taugate.retrieval.gpu import onnxruntime_version
+from taugate.retrieval.hardware import onnxruntime_version
 from taugate.storage.files import sha256_json
 
 

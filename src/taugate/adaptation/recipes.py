@@ -7,10 +7,8 @@ from typing import Self
 
 import numpy as np
 
-from taugate.adaptation.linear.map import LinearMap
-from taugate.adaptation.linear.whitening import CENTRINGS, EXPONENTS, PrincipalComponents
-from taugate.adaptation.pairs.negatives import PairedTexts
-from taugate.adaptation.pairs.queries import AdaptationQueries
+from taugate.adaptation.linear import CENTRINGS, EXPONENTS, LinearMap, PrincipalComponents
+from taugate.adaptation.pairs import AdaptationQueries, PairedTexts
 from taugate.adaptation.parts import TRAIN
 from taugate.adaptation.settings import Recipe
 from taugate.calibration.acceptance.baseline import DEPTH, SearchTrial
@@ -20,11 +18,11 @@ from taugate.calibration.metrics.clusters import PerQuery
 from taugate.calibration.metrics.documents import Parents, relevant_passages
 from taugate.calibration.progress import Job
 from taugate.errors import InputError
-from taugate.ingestion.dataset.beir import LabelledQuery
+from taugate.ingestion.dataset.labelled_queries import LabelledQuery
 from taugate.retrieval.documents.store import DocumentStore
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.release.adaptation import RecipeName, RecipeTrial, TrainingRecord, WhiteningRecord
-from taugate.retrieval.vectors.similarity import Float32
+from taugate.retrieval.vectors import Float32
 
 _STREAM = 3  # random stream of the seed for the pairs of the adapter
 
@@ -258,7 +256,7 @@ def _adapt(
     pairs: EncodedPairs, start: TriedRecipe, seed: int, steps: int | Callable[[], float], curve: list[RecipeTrial]
 ) -> tuple[TriedRecipe | None, int]:
     """Learn the adapter on top of the map of `start`; return its best step and the number of allowed steps."""
-    from taugate.adaptation.linear.adapter import ContrastivePairs, fit, steps_within  # imports PyTorch
+    from taugate.adaptation.adapter import ContrastivePairs, fit, steps_within  # imports PyTorch
 
     first = start.learned
     assert first is not None  # noqa: S101 (for the type: the start has a map)

@@ -17,32 +17,30 @@ from taugate.adaptation.decision import K, why_refused
 from taugate.adaptation.encoder_trainer import check_weights
 from taugate.adaptation.first_stage import FirstStage, random_pairs
 from taugate.adaptation.folder import check_target, write_folder
-from taugate.adaptation.pairs.queries import MIN_QUERIES, AdaptationQueries
+from taugate.adaptation.pairs import MIN_QUERIES, AdaptationQueries
 from taugate.adaptation.parts import TRAIN, UNSEEN, VALIDATION
 from taugate.adaptation.reading import encode_pairs, load_base, read_splits, work_digest
-from taugate.adaptation.settings import AdaptationSettings
+from taugate.adaptation.settings import AdaptationSettings, sole_worker, writing_to
 from taugate.adaptation.trained_rerankers import TRAINED, TrainedReranker
 from taugate.adaptation.training.cross_encoding import ScoredPairs
 from taugate.adaptation.training.plan import MIN_STEPS, SAFETY, Pace, StagePlan, TimeBudget, TrainingPlan
 from taugate.adaptation.training.run import Schedule, TrainingRun
-from taugate.adaptation.unfinished import sole_worker, writing_to
-from taugate.calibration.acceptance.reranking import JudgedStage, JudgingQueries, StageResults
+from taugate.calibration.acceptance.better_lists import JudgedStage, JudgingQueries, StageResults
 from taugate.calibration.comparison.measures import encode_with
 from taugate.calibration.encoding.source import model_folder
 from taugate.calibration.metrics.clusters import SamplingUnits, clusters
 from taugate.calibration.progress import Job
 from taugate.calibration.settings.settings import CandidateSettings, GateSettings
 from taugate.calibration.study.reranked import RerankedCandidates, score_pairs
-from taugate.ingestion.dataset.labelled_query import LabelledQuery
+from taugate.ingestion.dataset.labelled_queries import LabelledQuery
 from taugate.retrieval.documents.store import DocumentStore
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.encoder.graph import MODEL, Graph
+from taugate.retrieval.hardware import processors
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.release.adaptation import StageRecord
-from taugate.retrieval.release.reranker_adaptation import RERANKER_ADAPTATION, RerankerAdaptation
+from taugate.retrieval.release.adaptation import RERANKER_ADAPTATION, RerankerAdaptation, StageRecord
 from taugate.retrieval.rerank.reranker import Reranker
 from taugate.retrieval.rerank.stage import combined, rank
-from taugate.storage.control_groups import processors
 from taugate.storage.files import write_synced
 
 _PAD_MULTIPLE = 16  # tokens, as of pairs

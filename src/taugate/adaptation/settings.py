@@ -1,15 +1,22 @@
-"""The settings of an adaptation, checked before anything is read. `taugate adapt` has an option for each field."""
+"""The settings of an adaptation, checked before anything is read, and its unfinished folder, kept after a kill."""
 
 import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 from pydantic.dataclasses import dataclass
 
+from taugate.calibration.progress import Job
 from taugate.calibration.settings.options import RELEVANT_FROM, Advice, Options, RelevantFrom, SplitName
 from taugate.calibration.settings.settings import LexicalChoice
-from taugate.errors import InputError
+from taugate.errors import InputError, TaugateError
 from taugate.retrieval.release.adaptation import RerankerStage
+from taugate.storage.files import disk_failure
+from taugate.storage.folders import exclusive_lock
 
 Recipe = Literal["auto", "whitening", "adapter", "layers", "ft", "pt", "pt-ft", "merge"]
 LINEAR = ("whitening", "adapter")  # recipes that need neither a transformer nor the extra `adaptation`
@@ -17,6 +24,8 @@ TRAIN = "train"  # split to learn from, if the data set has one
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
 _MAX_SEED = 2**32 - 1  # limit of the trainers
 _BUDGET = re.compile(r"([1-9][0-9]{0,5})([smh]|steps?)")
+
+_LOCK = "lock"
 
 
 def _budget(text: str) -> str:
@@ -103,3 +112,55 @@ class AdaptationSettings(Options):
         match = _BUDGET.fullmatch(self.budget)
         assert match is not None  # noqa: S101 (validated)
         return int(match[1]), match[2]
+
+
+@contextmanager
+def sole_worker(work: Path, job: Job) -> Iterator[None]:
+    """Create the folder, lock it, and remove it at the end.
+
+    After an error or Ctrl-C it is kept if anything has been trained, or if it existed before.
+
+    Args:
+        work: The folder.
+        job: Reports the folder in which the work is kept.
+
+    Raises:
+        InputError: If another process holds the folder, or it cannot be created.
+    """
+    was_there = work.exists()
+    try:
+        work.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"{work}: the unfinished work cannot be written there ({error.strerror or error}); name another folder "
+            "with --to"
+        ) from error
+
+    def busy(holder: str) -> InputError:
+        return InputError(f"{work}: {holder} is adapting there; wait until it ends, or name another folder with --to")
+
+    with exclusive_lock(work / _LOCK, 0, busy):
+        try:
+            yield
+        except BaseException as error:
+            if not was_there and not any(path.is_file() for path in work.glob("*/**/*")):
+                shutil.rmtree(work, ignore_errors=True)
+            elif not isinstance(error, TaugateError):  # a TaugateError says what to do
+                job.report(f"the unfinished work is kept in {work}; run the same command to resume")
+            raise
+        shutil.rmtree(work, ignore_errors=True)
+
+
+@contextmanager
+def writing_to(folder: Path) -> Iterator[None]:
+    """Raise InputError if files of the unfinished work cannot be written to the folder in the `with` block."""
+    try:
+        yield
+    except Exception as error:
+        reason = disk_failure(error)
+        if reason is None:
+            raise
+        raise InputError(
+            f"{folder}: the unfinished work cannot be written there ({reason}); free some space and repeat the "
+            "command, which resumes the work"
+        ) from error

@@ -9,14 +9,12 @@ from pydantic.dataclasses import dataclass
 
 from taugate.adaptation.settings import AdaptationSettings
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
-from taugate.cli.terminal.language_model import ModelOptions
-from taugate.cli.terminal.options import LEXICAL, Appearance, AsJson, Data, command_of, option, part
+from taugate.cli.terminal.options import LEXICAL, Appearance, AsJson, Data, ModelOptions, command_of, option, part
 from taugate.cli.terminal.output import print_result, say, say_labelled
-from taugate.retrieval.release.adaptation import AdaptationRecord, PairsRecord
-from taugate.retrieval.release.reranker_adaptation import RerankerAdaptation
+from taugate.retrieval.release.adaptation import AdaptationRecord, PairsRecord, RerankerAdaptation
 
 if TYPE_CHECKING:
-    from taugate.ingestion.queries.replies import LanguageModel
+    from taugate.ingestion.queries.prompt import LanguageModel
 
 _NOT_ACCEPTED = 4
 _SCORES = {"rerank": "cross-encoder", "late-interaction": "similarity of token vectors"}
@@ -73,7 +71,7 @@ def _report(record: AdaptationRecord, options: AdaptOptions, seconds: float) -> 
     """Print the path of the encoder to stdout, and the result to stderr."""
     target = options.to
     print_result({"encoder": str(target), "adaptation": record.model_dump()} if options.as_json else target)
-    from taugate.calibration.comparison.general_set import forgetting_words  # loads scikit-learn, as `run` does
+    from taugate.calibration.comparison.measures import forgetting_words  # loads scikit-learn, as `run` does
 
     pairs, gain = record.pairs, record.gain
     recipe = f"{record.recipe} of queries alone" if record.keeps_documents else record.recipe
@@ -105,7 +103,7 @@ def _report_reranker(record: RerankerAdaptation, options: AdaptOptions, seconds:
     """Print the path of the second stage to stdout, and the result to stderr."""
     target = options.to
     print_result({"reranker": str(target), "adaptation": record.model_dump()} if options.as_json else target)
-    from taugate.calibration.acceptance.reranking import separation_in_words  # loads scikit-learn
+    from taugate.calibration.acceptance.better_lists import separation_in_words  # loads scikit-learn
 
     gain, pairs, training = record.gate.ndcg.loss, record.pairs, record.training
     also = f" and {record.unanswerable:,} unanswerable ones" if record.unanswerable else ""

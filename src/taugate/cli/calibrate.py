@@ -1,6 +1,7 @@
-"""`taugate calibrate`: settings from the command line, progress to stderr, the result to stdout."""
+"""`taugate calibrate`: settings from the command line and a file, progress to stderr, the result to stdout."""
 
 import shlex
+import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -8,15 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import click
 from pydantic.dataclasses import dataclass
 
-from taugate.calibration.comparison.publish import Promotion, publish, unfit
-from taugate.calibration.comparison.words import PROVISIONAL
-from taugate.calibration.comparison.words import as_json as promotion_json
+from taugate.calibration.comparison.publish import PROVISIONAL, Promotion, publish, unfit
+from taugate.calibration.comparison.publish import as_json as promotion_json
 from taugate.calibration.encoding.endpoint_source import EndpointOptions
 from taugate.calibration.encoding.input_options import InputOptions
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, RequestedEncoder
-from taugate.calibration.settings.file import accepted_in
 from taugate.calibration.settings.rules import AbstentionRule, ThresholdRule
-from taugate.calibration.settings.settings import CalibrationSettings, CandidateSettings, GateSettings
+from taugate.calibration.settings.settings import Accepted, CalibrationSettings, CandidateSettings, GateSettings
 from taugate.cli.terminal.command import Command, Option, OptionGroup
 from taugate.cli.terminal.options import (
     LEXICAL,
@@ -37,14 +36,17 @@ from taugate.errors import InputError
 from taugate.ingestion.dataset.vectors import has_vectors
 from taugate.registry.catalog import pointed_id
 from taugate.registry.writer import without_equal
-from taugate.retrieval.encoder.own_vectors import VECTORS
+from taugate.retrieval.encoder.loading import VECTORS
 from taugate.retrieval.release.layout import CURRENT
 from taugate.retrieval.release.manifest import ReleaseManifest
-from taugate.storage.json_values import Json
+from taugate.storage.files import Json
 
 if TYPE_CHECKING:  # needs the extra `calibration`
     from taugate.calibration.progress import Job
     from taugate.cli.terminal.display import ProgressDisplay
+
+
+KEYS = ("accept",)
 
 # What most calibrations decide by; --help shows these, --help-all every option.
 _COMMON = (
@@ -54,6 +56,26 @@ THRESHOLD = OptionGroup("threshold", "by default, the papers' rule; with --max-l
 _GATE = OptionGroup("gate", "a cheaper option is used if it is shown to lose less than a margin")
 _ENDPOINT = OptionGroup("endpoint", "an encoder that another machine runs, if --encoder is openai:URL or tei:URL")
 _ENGINE = OptionGroup("engine", "an external store for a corpus that does not fit on one machine")
+
+
+def accepted_in(path: Path) -> tuple[Accepted, ...]:
+    """Return the key `accept` of a settings file: candidates that are used although the gate does not accept them.
+
+    Raises:
+        InputError: If the file cannot be read, is not TOML, or has an unknown key or an invalid value.
+    """
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"--settings {path}: {error.strerror}; give a readable file") from error
+    except ValueError as error:
+        raise InputError(f"--settings {path}: not TOML in UTF-8: {error}") from error
+    if unknown := [key for key in values if key not in KEYS]:
+        raise InputError(f"--settings {path}: unknown key {unknown[0]}; the keys are {', '.join(KEYS)}")
+    try:
+        return CandidateSettings(**values).accept
+    except InputError as error:
+        raise InputError(f"--settings {path}: {str(error).removeprefix('--')}") from error
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,10 +27,10 @@ from taugate.cli.terminal.options import (
 )
 from taugate.cli.terminal.output import aligned, print_result, say, say_labelled
 from taugate.errors import InputError
-from taugate.retrieval.encoder.own_vectors import VECTORS
+from taugate.retrieval.encoder.loading import VECTORS
 from taugate.retrieval.policy.names import Metric
 from taugate.retrieval.release.evidence import Interval
-from taugate.storage.json_values import Json
+from taugate.storage.files import Json
 
 if TYPE_CHECKING:  # needs the extra `calibration`
     from collections.abc import Iterator, Sequence
@@ -138,7 +138,7 @@ def run(options: CompareOptions) -> int:
 
 def comparison_json(comparison: "EncoderComparison") -> dict[str, Json]:
     """Return a comparison as JSON: the encoders, the best first, the differences, and the choice."""
-    from taugate.calibration.comparison.correlations import correlations  # needs the extra `calibration`
+    from taugate.calibration.comparison.encoders import correlations  # needs the extra `calibration`
 
     return {
         "choice": comparison.choice,
@@ -210,7 +210,7 @@ def _print_tables(comparison: "EncoderComparison", options: CompareOptions) -> N
         (f"{pair.first} − {pair.second}", _points(pair.accuracy), _points(pair.ndcg)) for pair in comparison.differences
     ]
     print_result("\n".join(aligned(lines, right=(1, 2))))
-    from taugate.calibration.comparison.correlations import correlations  # needs the extra `calibration`
+    from taugate.calibration.comparison.encoders import correlations  # needs the extra `calibration`
 
     correlated = correlations(comparison.encoders)
     if correlated:

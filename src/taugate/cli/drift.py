@@ -12,10 +12,10 @@ from taugate.calibration.settings.options import Options
 from taugate.cli.terminal.command import Group
 from taugate.cli.terminal.options import Appearance, AsJson, Releases, command_of, option, variable_help
 from taugate.cli.terminal.output import print_result, printable, say
-from taugate.drift.rules import AVERAGE_RUN_LENGTH, BLOCK, MAX_IN_BLOCK, MIN_EFFECT, MIN_IN_BLOCK, BlockRule, Rules
+from taugate.drift.signals import AVERAGE_RUN_LENGTH, BLOCK, MAX_IN_BLOCK, MIN_EFFECT, MIN_IN_BLOCK, BlockRule, Rules
 from taugate.errors import InputError
 from taugate.retrieval.release.layout import baseline_path
-from taugate.storage.json_values import Json
+from taugate.storage.files import Json
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,10 +64,8 @@ def replay(options: ReplayOptions) -> int:
     if not rules.average_run_length > rules.smallest_block:
         raise InputError(f"--average-run-length must be more than {rules.smallest_block}, the queries of one block")
     # Imported here because they load NumPy.
-    from taugate.calibration.replay.log import AnsweredLog
-    from taugate.calibration.replay.questions import NO_TEXTS, new_questions
-    from taugate.calibration.replay.replayed import replay_log
-    from taugate.drift.baseline import load_baseline
+    from taugate.calibration.replay import NO_TEXTS, AnsweredLog, new_questions, replay_log
+    from taugate.drift.monitor import load_baseline
 
     answered = AnsweredLog.read(options.releases, options.release, options.logs)
     monitor, path = answered.monitor(rules), options.baseline
@@ -106,8 +104,8 @@ def replay(options: ReplayOptions) -> int:
 def baseline(options: LogOptions) -> int:
     """Learn how far ordinary traffic varies from at least a week of logs; such variation then raises no alarm."""
     rules = Rules(block=options.block_rule)
-    from taugate.calibration.replay.log import AnsweredLog  # loads NumPy
-    from taugate.drift.baseline import Baseline
+    from taugate.calibration.replay import AnsweredLog  # loads NumPy
+    from taugate.drift.monitor import Baseline
 
     answered = AnsweredLog.read(options.releases, options.release, options.logs)
     monitor, queries = answered.monitor(rules), answered.log.queries

@@ -13,7 +13,7 @@ from taugate.calibration.encoding.source import DEFAULT_ENCODER, RequestedEncode
 from taugate.calibration.settings.options import option_of
 from taugate.cli.terminal.options import Appearance, AsJson, command_of, option, part
 from taugate.cli.terminal.output import print_result, say_labelled
-from taugate.storage.json_values import Json
+from taugate.storage.files import Json
 
 
 @dataclass(frozen=True, kw_only=True)

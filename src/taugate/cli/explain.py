@@ -10,7 +10,7 @@ from taugate.cli.terminal.output import print_result, printable, say_labelled
 from taugate.registry.catalog import find
 
 if TYPE_CHECKING:
-    from taugate.retrieval.explained import Explanation
+    from taugate.retrieval.query import Explanation
 
 _COSINE = "similarity"  # in what is printed; the kind of policy of this name is something else
 

@@ -13,7 +13,7 @@ from taugate.cli.terminal.options import Appearance, AsJson, command_of, option
 from taugate.cli.terminal.output import print_result, printable, say, say_sentence
 from taugate.errors import InputError
 from taugate.ingestion.chunks import CHUNK_TOKENS, OVERLAP_TOKENS
-from taugate.storage.json_values import Json
+from taugate.storage.files import Json
 
 if TYPE_CHECKING:
     from taugate.ingestion.chunks.chunker import Chunker

@@ -13,12 +13,12 @@ from taugate.calibration.settings.options import Advice, Options
 from taugate.cli.terminal.options import Appearance, AsJson, DataFolder, command_of, option
 from taugate.cli.terminal.output import print_result, printable, say
 from taugate.errors import InputError
+from taugate.ingestion.dataset.editing import DatasetBusy
 from taugate.ingestion.dataset.judgements import GENERATED, HUMAN, TRAFFIC, qrels_of
-from taugate.ingestion.dataset.lock import DatasetBusy
-from taugate.storage.json_values import Json
+from taugate.storage.files import Json
 
 if TYPE_CHECKING:
-    from taugate.cli.judging.session import Commands
+    from taugate.cli.judging import Commands
     from taugate.ingestion.labels.judging import Judging, Sources
     from taugate.ingestion.labels.verdicts import Verdicts
 
@@ -63,7 +63,7 @@ def run(options: JudgeOptions) -> int:
     Only this machine can open the page. The sample prefers queries with results near the threshold. Stop at any time;
     the same command resumes.
     """
-    from taugate.cli.judging.web import judge_on_page
+    from taugate.cli.judging import judge_on_page
     from taugate.ingestion.labels.judging import SampleRequest, judging, sample_to_judge
     from taugate.registry.catalog import find
 
@@ -119,7 +119,7 @@ def _sources(options: JudgeOptions) -> "Sources":
 
 def _commands(options: JudgeOptions) -> "Commands":
     """Return what the judge can run next."""
-    from taugate.cli.judging.session import Commands
+    from taugate.cli.judging import Commands
 
     source = f"--run {quote(str(options.run))}" if options.run else f"--releases {quote(str(options.releases))}"
     common = f"{quote(str(options.data))} {source}"

@@ -13,9 +13,8 @@ from taugate.cli.terminal.command import Group
 from taugate.cli.terminal.output import aligned, print_result, say
 from taugate.errors import InputError
 from taugate.service.access.keys import KeyScope, check_keys, digest, parse_keys
-from taugate.storage.files import atomic_write
-from taugate.storage.json_values import Json
-from taugate.storage.locks import exclusive_lock
+from taugate.storage.files import Json, atomic_write
+from taugate.storage.folders import exclusive_lock
 
 Entries = list[dict[str, Json]]  # of the file of keys, as JSON has them
 

@@ -14,11 +14,9 @@ from importlib.metadata import requires
 
 import click
 
-from taugate.cli.terminal.command import Group, in_colour
-from taugate.cli.terminal.early_checks import check_words
-from taugate.cli.terminal.interrupts import INTERRUPTED, MESSAGE, interrupted
+from taugate.cli.terminal.command import Group, check_words, in_colour
 from taugate.cli.terminal.output import say
-from taugate.cli.terminal.streams import READER_GONE, reader_is_gone
+from taugate.cli.terminal.process import INTERRUPTED, MESSAGE, READER_GONE, interrupted, reader_is_gone
 from taugate.errors import TaugateError
 from taugate.storage.folders import set_missing_home
 

@@ -71,7 +71,7 @@ def run(options: QuickstartOptions) -> int:
     Needs no Redis and, if taugate[sample] is installed, no network.
     """
     if options.folder is None:
-        from taugate.ingestion.dataset.sample import check_sample_installed
+        from taugate.ingestion.dataset.location import check_sample_installed
 
         check_sample_installed()  # first, because its message names both extras
     import taugate.calibration.job.calibration  # noqa: F401 (fails before anything is written if a package is missing)
@@ -101,7 +101,7 @@ def run(options: QuickstartOptions) -> int:
 
 def _write_sample(data: Path) -> tuple[str, int]:
     """Write the sample data set into a folder; returns a question that it answers, and K."""
-    from taugate.ingestion.dataset.sample import write_sample
+    from taugate.ingestion.dataset.location import write_sample
 
     write_sample(data)
     return _SAMPLE_QUESTION, CalibrationSettings().k
@@ -141,7 +141,7 @@ def _heading_of(passages: list[tuple[str | None, str]]) -> str:
     The number of a heading is left out, and a heading without a word is no question.
     """
     from taugate.ingestion.chunks.chunker import HEADING_SEPARATOR
-    from taugate.ingestion.queries.question_rule import QuestionRule
+    from taugate.ingestion.dataset.questions import QuestionRule
 
     main = QuestionRule.for_texts(text for _, text in passages).language
     middle = len(passages) // 2
@@ -154,8 +154,7 @@ def _heading_of(passages: list[tuple[str | None, str]]) -> str:
 
 def _answers(question: str, release: Path) -> dict[str, str]:
     """Search for a question about the corpus and for an off-topic one; returns both with their answers, by labels."""
-    from taugate.ingestion.dataset.off_topic import off_topic_example
-    from taugate.ingestion.queries.question_rule import QuestionRule
+    from taugate.ingestion.dataset.questions import QuestionRule, off_topic_example
     from taugate.local import LocalRetriever
 
     off_topic = off_topic_example(QuestionRule.for_texts([question]).language)

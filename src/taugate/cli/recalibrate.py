@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from pydantic.dataclasses import dataclass
 
 from taugate.calibration.comparison.publish import Promotion
+from taugate.calibration.comparison.publish import as_json as promotion_json
 from taugate.calibration.comparison.rule import PromotionRule
-from taugate.calibration.comparison.words import as_json as promotion_json
 from taugate.calibration.recalibration.trial import DEFAULT_QUERIES, DEFAULT_SECONDS, TrialSettings
 from taugate.calibration.settings.options import Options
 from taugate.calibration.settings.update import UpdateSettings
@@ -21,7 +21,7 @@ from taugate.cli.terminal.output import print_result, say
 from taugate.cli.terminal.promotion import FORCE_HELP, PROMOTION, PromotionOptions
 from taugate.cli.terminal.summary import print_release, promotion_sentence, result
 from taugate.errors import InputError
-from taugate.storage.json_values import Json
+from taugate.storage.files import Json
 
 if TYPE_CHECKING:
     from taugate.calibration.recalibration.request import Learned, Recalibrated

@@ -17,13 +17,18 @@ from taugate.errors import InputError
 from taugate.ingestion.dataset.judgements import GENERATED, qrels_of
 from taugate.ingestion.queries.generate import generate_crops
 from taugate.ingestion.runs.presets import Names, StoreKind, preset
-from taugate.ingestion.runs.recording import RunFile, off_topic_fields, off_topic_run, read_run_queries, record_run
-from taugate.ingestion.runs.returned_texts import add_documents, add_run
+from taugate.ingestion.runs.recording import (
+    RunFile,
+    add_documents,
+    add_run,
+    off_topic_fields,
+    off_topic_run,
+    read_run_queries,
+    record_run,
+)
 from taugate.ingestion.runs.search_request import ExternalStore, Fields, StoreRequest, StoreSearch
 from taugate.retrieval.engines.connect import TOKEN_FILE
-from taugate.storage.files import sha256_json
-from taugate.storage.json_values import Json
-from taugate.storage.secrets import read_secret
+from taugate.storage.files import Json, read_secret, sha256_json
 
 if TYPE_CHECKING:
     from taugate.calibration.progress import Job

@@ -77,7 +77,7 @@ def listen(settings: Settings) -> socket.socket:
         InputError: If the address cannot be bound, or other machines could reach it without API keys.
     """
     from taugate.service.access.keys import check_access
-    from taugate.service.runtime.traces import check_installed
+    from taugate.service.runtime.logs import check_installed
 
     check_access(settings)
     check_installed(settings.telemetry.otlp_endpoint)
@@ -101,7 +101,7 @@ def listen(settings: Settings) -> socket.socket:
 
 def address(settings: Settings, listener: socket.socket) -> str:
     """Return the URL of the playground, or that of the service if the playground is off."""
-    from taugate.service.http.endpoints import ENDPOINTS
+    from taugate.service.http.operation import ENDPOINTS
 
     playground = ENDPOINTS["playground"].path if settings.listen.has_playground else ""
     return f"{_base(listener)}{playground} (Ctrl-C stops the service)"

@@ -8,8 +8,8 @@ import click
 from taugate.cli.terminal.command import Command
 from taugate.cli.terminal.options import setting_parameters
 from taugate.cli.terminal.output import aligned, print_result, printable, say
-from taugate.service.settings.reading import SettingInForce, settings_in_force, unknown_variables
-from taugate.storage.json_values import Json
+from taugate.service.settings.settings import SettingInForce, settings_in_force, unknown_variables
+from taugate.storage.files import Json
 
 
 def run(as_json: bool, **flags: Any) -> int:  # noqa: ANN401 (of the types of the settings)

@@ -7,7 +7,7 @@ from taugate.cli.recalibrate import GROUPS, RecalibrateOptions
 from taugate.cli.recalibrate import run as recalibrate
 from taugate.cli.terminal.options import Appearance, command_of
 from taugate.cli.terminal.output import say
-from taugate.storage.json_values import Json
+from taugate.storage.files import Json
 
 if TYPE_CHECKING:
     from taugate.calibration.recalibration.request import Recalibrated

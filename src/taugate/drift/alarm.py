@@ -1,8 +1,19 @@
-"""One alarm: on when there is enough evidence of drift, off when the traffic is back within its bounds."""
+"""One alarm: on when there is enough evidence of drift, off when traffic is back; and the smallest shift it detects.
+
+E-detectors: numbers that grow while the means of blocks are beyond their bounds, the evidence of an alarm. For each
+bound and each stake λ there is one, M ← max(M, 1) · L, where L is 1 plus λ times how far a mean is beyond the bound;
+while the means are within, L is at most 1 on average (Shin, Ramdas and Rinaldo, "E-detectors: a nonparametric framework
+for sequential change detection", 2023; docs/drift.md).
+
+Sensitivity: the smallest shift of the traffic that an alarm detects, computed without simulation. For blocks of
+independent queries the logarithm of a bet has a known mean and deviation (`EDetectors.growth`), and so has the evidence
+after n blocks. A shift is detected within n blocks, nine times out of ten, if the mean less 1.28 standard deviations
+reaches the threshold. `make drift-benchmarks` verifies this by simulation.
+"""
 
 from collections import deque
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 from types import MappingProxyType
 from typing import Any
@@ -11,10 +22,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.drift.blocks import FIFTHS, ROUNDING, Fifth
-from taugate.drift.e_detectors import EDetectors, log_mean
-from taugate.drift.observations import Float64
-from taugate.drift.rules import DEFAULT_RULES, MIN_IN_BLOCK, Rules
-from taugate.drift.signals import Bounds, Signal
+from taugate.drift.observations import Float64, Observations, calibration_observations
+from taugate.drift.signals import (
+    BLOCK,
+    DEFAULT_RULES,
+    MIN_IN_BLOCK,
+    Bounds,
+    Rules,
+    Signal,
+    cohens_h,
+    quality_signal,
+    query_signals,
+    shifted,
+    theta_of,
+)
+from taugate.retrieval.release.evidence import DriftRecord, Shift, Shifts
+from taugate.retrieval.release.queries import Reference
+
+# λ as a share of the largest one that keeps L positive. The mean of a block varies little, so the boldest bet is best
+# against a clear shift; the cautious ones are for shifts that only some of the blocks show.
+_STAKES = np.array([1 / 8, 1 / 2, 0.95])
+_MIN_PROBABILITY = 1e-12  # so that a logarithm is finite
 
 # Bounds of a fifth of a block are wider by this factor: its mean varies √5 times as much, and bursts move it more.
 _OF_A_FIFTH = 2.0
@@ -27,6 +55,80 @@ _MIN_THRESHOLD = 1.0  # some evidence is required even if false alarms may come 
 _NINE_OF_TEN = NormalDist().inv_cdf(0.9)
 # Share of the threshold above which evidence is not shown. Averages over replicas without Redis never need more.
 _MAX_SHOWN = 2.0
+
+WITHIN = 10_000  # queries
+_STEPS = 40  # of a bisection: beyond the digits of a float32
+_MAX_EFFECT = float(np.pi)
+_MAX_SHIFT = 2.0  # from the lowest cosine to the highest
+
+
+class EDetectors:
+    """The e-detectors of V means, with bounds in 0…1, (V,) float64.
+
+    A lower bound of 0 and an upper one of 1 cannot be crossed, and are not watched.
+
+    Attributes:
+        logs: Natural logarithms of M, (bounds watched, stakes) float64.
+    """
+
+    def __init__(self, lower: Float64, upper: Float64) -> None:
+        below, above = np.flatnonzero(lower > 0), np.flatnonzero(upper < 1)
+        self._columns = np.concatenate([below, above])
+        self._bounds = np.concatenate([lower[below], upper[above]])
+        self._signs = np.concatenate([-np.ones(len(below)), np.ones(len(above))])
+        margins = np.concatenate([1 - lower[below], upper[above]])  # between the bound and the far end
+        self._rates = _STAKES / margins[:, None]
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget all evidence."""
+        self.logs = np.zeros(self._rates.shape)
+
+    def update(self, means: Float64) -> None:
+        """Add the means of one more block, (V,) float64."""
+        beyond = self._signs * (means[self._columns] - self._bounds)
+        self.logs = np.maximum(self.logs, 0) + np.log1p(self._rates * beyond[:, None])
+
+    @property
+    def log(self) -> float:
+        """Natural logarithm of the mean of all M; −∞ if no bound is watched."""
+        return log_mean(self.logs) if self.logs.size else -np.inf
+
+    def reaches(self, log: float) -> bool:
+        """Return whether the logarithm of the mean of all M reaches a threshold."""
+        # Usually not even the largest of them does, which is cheaper to check.
+        return bool(self.logs.size and self.logs.max() >= log and self.log >= log)
+
+    def growth(self, means: Float64, queries: int) -> tuple[Float64, Float64]:
+        """Return mean and standard deviation of log L for blocks of independent queries, both of the shape of `logs`.
+
+        Exact for variables of 0 and 1, whose sum over a block is binomial; other variables vary less.
+
+        Args:
+            means: (V,) float64, the true means.
+            queries: Queries in a block.
+        """
+        mean = means[self._columns, None]
+        ones = np.arange(queries + 1)
+        chances = _binomial(ones, queries, np.clip(mean, _MIN_PROBABILITY, 1 - _MIN_PROBABILITY))[:, None, :]
+        beyond = self._signs[:, None] * (ones / queries - self._bounds[:, None])
+        logs = np.log1p(self._rates[:, :, None] * beyond[:, None, :])
+        growth = (chances * logs).sum(axis=2)
+        return growth, np.sqrt((chances * (logs - growth[:, :, None]) ** 2).sum(axis=2))
+
+
+def _binomial(ones: NDArray[np.int64], queries: int, mean: Float64) -> Float64:
+    """Return the binomial probabilities of `ones` among queries, for each mean."""
+    factorials = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, queries + 1)))])
+    choices = factorials[queries] - factorials[ones] - factorials[queries - ones]
+    chances: Float64 = np.exp(choices + ones * np.log(mean) + (queries - ones) * np.log1p(-mean))
+    return chances
+
+
+def log_mean(logs: Float64) -> float:
+    """Return the logarithm of the mean of at least one number, from the numbers' logarithms."""
+    largest = float(logs.max())
+    return largest + float(np.log(np.exp(logs - largest).sum() / logs.size))
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,3 +289,69 @@ def threshold(average_run_length: float, alarms: int, block: int) -> float:
     # Within n blocks the evidence of blocks reaches c with probability n / c at most, and within 5n fifths that of
     # fifths reaches 5c with the same probability; each alarm has both, and N queries are N / block blocks.
     return max(_MIN_THRESHOLD, float(np.log(2 * alarms * average_run_length / block)))
+
+
+def sensitivity(reference: Reference, percentile: float) -> DriftRecord:
+    """Compute the smallest shifts that the alarms of a release detect with the default settings.
+
+    θ is a percentile, 0…100, of the top-K similarities of the calibration queries.
+    """
+    theta = theta_of(reference, percentile)
+    topk, *shares = [*query_signals(reference, theta), quality_signal(reference)]
+    alarms = {alarm.signal: alarm for alarm in alarms_of([topk, *shares])}
+    shifts = {
+        share.name: Shifts(
+            lower=_shift_of_share(alarms[share.name], share, -1), higher=_shift_of_share(alarms[share.name], share, 1)
+        )
+        for share in shares
+    }
+    calibration = calibration_observations(reference)
+    shifts[topk.name] = Shifts(
+        lower=_shift_of_similarity(alarms[topk.name], topk, calibration, -1),
+        higher=_shift_of_similarity(alarms[topk.name], topk, calibration, 1),
+    )
+    return DriftRecord(within=WITHIN, block=BLOCK, signals=shifts)
+
+
+def _shift_of_share(alarm: Alarm, signal: Signal[Any], direction: int) -> Shift | None:
+    """Return the smallest shift of a share, such as ROE, in one direction: −1 or 1."""
+    means, block = signal.means, DEFAULT_RULES.judged_block if signal.judged else BLOCK
+    h = _smallest(lambda size: _is_detected(alarm, shifted(means, direction * size), block), _MAX_EFFECT)
+    if h is None:
+        return None
+    points = shifted(means, direction * h) - means
+    return Shift(points=float(points[0]), effect=float(cohens_h(means + points, means)[0]))
+
+
+def _shift_of_similarity(
+    alarm: Alarm, signal: Signal[Observations], calibration: Observations, direction: int
+) -> Shift | None:
+    """Return the smallest shift of the similarity of all results of all queries, in one direction: −1 or 1."""
+
+    def means(size: float) -> Float64:
+        top = calibration.top + np.float32(direction * size)
+        shifted_means: Float64 = signal.variables(replace(calibration, top=top)).mean(axis=0)
+        return shifted_means
+
+    # Scores with a lexical part may be further apart than cosines.
+    largest = max(_MAX_SHIFT, float(np.ptp(calibration.top)))
+    size = _smallest(lambda size: _is_detected(alarm, means(size)), largest)
+    if size is None:
+        return None
+    effects = cohens_h(means(size), signal.means)
+    return Shift(points=direction * size, effect=float(effects[np.abs(effects).argmax()]))
+
+
+def _is_detected(alarm: Alarm, means: Float64, block: int = BLOCK) -> bool:
+    return alarm.detects(means, WITHIN // block, block)
+
+
+def _smallest(detected: Callable[[float], bool], largest: float) -> float | None:
+    """Return the smallest size that is detected, by bisection; None if not even the largest is."""
+    if not detected(largest):
+        return None
+    low, high = 0.0, largest
+    for _ in range(_STEPS):
+        middle = (low + high) / 2
+        low, high = (low, middle) if detected(middle) else (middle, high)
+    return high

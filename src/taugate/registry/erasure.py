@@ -1,7 +1,7 @@
 """Erasure: derives a release without some of its documents, rebuilding all parts that depend on documents.
 
 Only golden queries are encoded, and nothing is measured or chosen again: thresholds and figures are those of the
-calibration. Promises that the removal may break are withdrawn (`taugate.registry.removal`).
+calibration. Promises that the removal may break are withdrawn (`taugate.registry.after_erasure`).
 """
 
 import shutil
@@ -16,15 +16,14 @@ from numpy.typing import NDArray
 
 from taugate.errors import InputError
 from taugate.registry import writer
+from taugate.registry.after_erasure import kept_promises
 from taugate.registry.catalog import find, unverified_manifest
-from taugate.registry.lock import lock_for_reading
-from taugate.registry.removal import kept_promises
+from taugate.registry.history import lock_for_reading
 from taugate.retrieval.documents.filters import SortKey, composed, sort_key
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import Document, Documents, DocumentWriter
 from taugate.retrieval.engines.engine import EngineKind
-from taugate.retrieval.index.approximate import AnyIndex
-from taugate.retrieval.index.build import subset
+from taugate.retrieval.index.approximate import AnyIndex, subset
 from taugate.retrieval.index.hybrid import HybridIndex, vector_index, words_of
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.top_k import DocumentSubset
@@ -33,12 +32,8 @@ from taugate.retrieval.policy.background import Background, mean_and_covariance,
 from taugate.retrieval.policy.relevance import Relevance
 from taugate.retrieval.policy.word_match import DocumentWords
 from taugate.retrieval.release import golden
-from taugate.retrieval.release.changed_documents import ErasureRecord
-from taugate.retrieval.release.corpus import CorpusFolder
-from taugate.retrieval.release.decisions import ModelsFolder, RerankerFolder
-from taugate.retrieval.release.encoders import EncoderFolder
 from taugate.retrieval.release.evidence import StrataRecord
-from taugate.retrieval.release.folders import MeasuredFolder
+from taugate.retrieval.release.folders import MeasuredFolder, ModelsFolder, RerankerFolder
 from taugate.retrieval.release.golden import GoldenQuery
 from taugate.retrieval.release.layout import (
     ENCODER_FOLDERS,
@@ -49,16 +44,17 @@ from taugate.retrieval.release.layout import (
     REFERENCE,
     RERANKER_FOLDER,
 )
+from taugate.retrieval.release.loading import CorpusFolder, EncoderFolder
 from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.reader import Release, load
-from taugate.retrieval.release.search_records import LexicalRecord
-from taugate.retrieval.release.second_stage import TokenVectorsRecord, read_pairs
-from taugate.retrieval.release.signature import TrustedKeys
+from taugate.retrieval.release.search_records import LexicalRecord, TokenVectorsRecord, read_pairs
+from taugate.retrieval.release.state import ErasureRecord
+from taugate.retrieval.release.verify import TrustedKeys
 from taugate.retrieval.rerank.late_interaction import TokenVectors, token_vectors_of
 from taugate.retrieval.rerank.reranker import KnownPair
 from taugate.retrieval.rerank.stage import SecondStageRule
 from taugate.retrieval.retriever import Retriever
-from taugate.retrieval.vectors.similarity import Float32
+from taugate.retrieval.vectors import Float32
 
 # Copied unchanged, as the encoders are: the projection of queries and the scores of queries contain no document.
 _COPIED = frozenset({PROJECTION, REFERENCE, OUTCOMES})

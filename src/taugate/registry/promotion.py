@@ -1,11 +1,13 @@
 """Promotion, rollback and shadow: which release may become current, how pointers move, and where a rollback leads."""
 
-from collections.abc import Sequence
+import os
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from taugate.errors import NotPromoted, ReleaseError
+from taugate.errors import InputError, NotPromoted, ReleaseError
 from taugate.registry import history
 from taugate.registry.catalog import (
     calibration_state,
@@ -17,18 +19,47 @@ from taugate.registry.catalog import (
     release_ids,
     scorer_record,
 )
-from taugate.registry.history import POINTERS, Action, Event
-from taugate.registry.lock import change_lock
-from taugate.retrieval.release.collection import verify_with_collection
+from taugate.registry.history import POINTERS, Action, Event, change_lock
+from taugate.retrieval.engines.connect import engine_from_environment, open_verified
 from taugate.retrieval.release.layout import CURRENT, KNOWN_PAIRS, RERANKER_FOLDER, SHADOW
 from taugate.retrieval.release.manifest import ReleaseManifest
-from taugate.retrieval.release.second_stage import read_pairs
-from taugate.retrieval.release.signature import TrustedKeys
+from taugate.retrieval.release.search_records import read_pairs
+from taugate.retrieval.release.verify import TrustedKeys, verify
 from taugate.storage.files import atomic_write, sync_folder
+
+_SECONDS = 120.0  # for all requests to the engine, which read 4,096 rows
 
 # Rules that can be overridden, as the history names them.
 POLICY, ENCODER, CHANCE, PROVISIONAL = "policy none", "new encoder", "accuracy not above chance", "provisional"
 NOT_ADMITTED = "encoder not admitted"
+
+
+def verify_with_collection(
+    release: Path, trusted: TrustedKeys | None = None, environ: Mapping[str, str] = os.environ
+) -> ReleaseManifest:
+    """Verify a release and, if it has an engine record, its collection in the engine that the environment names.
+
+    Args:
+        release: Folder of the release, named by its id.
+        trusted: See `verify`.
+        environ: Environment variables.
+
+    Returns:
+        The manifest.
+
+    Raises:
+        ReleaseError: If anything differs; names the first difference.
+        EngineUnavailable: If the engine does not respond.
+    """
+    manifest = verify(release, trusted)
+    searched = manifest.searchable
+    if searched is not None and searched.engine is not None:
+        try:
+            engine = engine_from_environment(searched.engine.kind, environ)
+        except InputError as error:
+            raise ReleaseError(f"{release.name}: {error}") from error
+        open_verified(engine, searched.engine, searched.dimension, time.monotonic() + _SECONDS)
+    return manifest
 
 
 @dataclass(frozen=True)

@@ -1,21 +1,33 @@
-"""Pruning: removes old releases with their baselines, and never one that is needed."""
+"""Pruning removes old releases, and collections of an engine that no release names, but nothing that is needed.
+
+Prunes an engine: drops collections that no release names, and never one that may still be needed. An engine may hold
+the collections of several releases directories, which do not know each other. So the caller must name all of them.
+"""
 
 import shutil
-from collections.abc import Iterator
-from contextlib import suppress
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from taugate.registry.catalog import current_id, erasure_source, parent_of, release_ids, shadow_id
-from taugate.registry.history import record
-from taugate.registry.lock import change_lock, try_lock_for_removal
+from pydantic import ValidationError
+
+from taugate.errors import ReleaseError
+from taugate.registry.catalog import current_id, erasure_source, parent_of, release_ids, shadow_id, unverified_manifest
+from taugate.registry.history import calibration_lock, change_lock, record, try_lock_for_removal
 from taugate.registry.promotion import rollback_targets
+from taugate.retrieval.engines.connect import EngineRecord
+from taugate.retrieval.engines.engine import Engine
 from taugate.retrieval.release.layout import PRUNED_PREFIX, STAGING_PREFIX, baseline_path
 from taugate.storage.files import sync_folder
 from taugate.storage.folders import remove_abandoned
 
 KEEP = 10  # as many as Helm and a Kubernetes Deployment keep for rollbacks
 _OPEN = "open in a service, or its lock cannot be checked"
+
+HOURS = 24  # a younger collection may have just been uploaded by a calibration elsewhere
+_TIMEOUT = 60.0  # seconds for one request
 
 
 @dataclass(frozen=True)
@@ -117,3 +129,68 @@ def _clear(releases: Path) -> None:
     for folder in releases.glob(f"{PRUNED_PREFIX}*"):
         shutil.rmtree(folder, ignore_errors=True)
     remove_abandoned(releases, STAGING_PREFIX)
+
+
+def prune_collections(
+    engine: Engine, directories: Sequence[Path], *, dry_run: bool = False, now: float | None = None
+) -> Iterator[PruneDecision]:
+    """Drop collections one by one; yields each decision once it is done, in the order of their names.
+
+    Locks out calibrations in all of the directories, because they may be about to name a collection.
+
+    Args:
+        engine: The engine that holds the collections.
+        directories: Every releases directory whose releases are in this engine.
+        dry_run: Decide, and drop nothing.
+        now: Unix time in seconds; by default the current time.
+
+    Raises:
+        ReleaseError: If a release cannot be read or a calibration is running; nothing is dropped then.
+        EngineUnavailable: If the engine is not responding.
+    """
+    with ExitStack() as locks:
+        if not dry_run:
+            for directory in dict.fromkeys(path.resolve() for path in directories):
+                locks.enter_context(calibration_lock(directory))
+        needed = _needed_collections(engine, directories)
+        for name in engine.names(_deadline()):
+            kept = needed.get(name) or _too_young(engine, name, time.time() if now is None else now)
+            if kept is None and not dry_run:
+                engine.drop(name, _deadline())
+            yield PruneDecision(name, kept)
+
+
+def _needed_collections(engine: Engine, directories: Sequence[Path]) -> dict[str, str]:
+    """Return the collections that releases name, each with the reason to keep it."""
+    needed: dict[str, str] = {}
+    for directory in directories:
+        if not directory.is_dir():
+            raise ReleaseError(f"{directory}: no such directory; name every directory of releases in this engine")
+        for name in release_ids(directory):
+            manifest = unverified_manifest(directory, name)
+            if not manifest:
+                raise ReleaseError(
+                    f"{directory / name}: its manifest cannot be read, so the collection that it needs is unknown; "
+                    "remove the release first"
+                )
+            if (raw := manifest.get("engine")) is None:
+                continue
+            try:
+                record = EngineRecord.model_validate(raw)
+            except ValidationError as error:
+                raise ReleaseError(f"{directory / name}: its engine record cannot be read; remove it first") from error
+            if record.kind == engine.kind:
+                needed[record.collection] = f"used by release {name}"
+    return needed
+
+
+def _too_young(engine: Engine, name: str, now: float) -> str | None:
+    created = engine.created(name, _deadline())
+    if created is None:
+        return "of unknown age"
+    hours = (now - created) / 3600
+    return None if hours >= HOURS else f"created {max(hours, 0):.1f} hours ago, less than {HOURS}"
+
+
+def _deadline() -> float:
+    return time.monotonic() + _TIMEOUT

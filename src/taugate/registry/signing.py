@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 from taugate.errors import InputError
 from taugate.retrieval.release.layout import SIGNATURE, STAGING_PREFIX
-from taugate.retrieval.release.signature import (
+from taugate.retrieval.release.verify import (
     TrustedKeys,
     encode_signatures,
     key_id,
     read_signatures,
     require_cryptography,
+    verified,
 )
-from taugate.retrieval.release.verify import verified
 from taugate.storage.files import atomic_write
 from taugate.storage.folders import staging_folder
 

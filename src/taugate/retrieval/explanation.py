@@ -8,15 +8,13 @@ from numpy.typing import NDArray
 from taugate.errors import InputError
 from taugate.retrieval.documents.filters import Filter, both, composed, on_fields
 from taugate.retrieval.documents.store import Document, Documents
-from taugate.retrieval.encoder.own_vectors import OwnVectors
-from taugate.retrieval.explained import Explanation, Rule, UnknownDocument
+from taugate.retrieval.encoder.loading import OwnVectors
 from taugate.retrieval.index.flat import score_all
 from taugate.retrieval.index.top_k import TopK, count_documents
 from taugate.retrieval.policy.policy import POLICIES
-from taugate.retrieval.query import Query
+from taugate.retrieval.query import Explanation, Parts, Query, Rule, ScoreParts, UnknownDocument, score_parts
 from taugate.retrieval.retriever import Retriever
-from taugate.retrieval.score_parts import Parts, ScoreParts, score_parts
-from taugate.retrieval.vectors.similarity import shortest_decimal
+from taugate.retrieval.vectors import shortest_decimal
 
 _MAX_WORDS = 8  # in a sentence, which would be hard to read with more; the JSON has all
 

@@ -17,18 +17,15 @@ from taugate.retrieval.comparability import NotComparable
 from taugate.retrieval.cut import cut
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.abstention import AnswerRule
-from taugate.retrieval.policy.component_signals import component_means
 from taugate.retrieval.policy.policy import Policy
-from taugate.retrieval.policy.scales import SCALES
-from taugate.retrieval.policy.score_relevance import ScoreRelevance
+from taugate.retrieval.policy.score_relevance import SCALES, ScoreRelevance, component_means
 from taugate.retrieval.query import Answer, Query
-from taugate.retrieval.release.decisions import ModelsFolder
+from taugate.retrieval.release.folders import ModelsFolder
 from taugate.retrieval.release.layout import REFERENCE
 from taugate.retrieval.release.manifest import RunManifest
-from taugate.retrieval.release.query_arrays import Reference
-from taugate.retrieval.release.signature import TrustedKeys
-from taugate.retrieval.release.verify import check_optional_files, verify
-from taugate.retrieval.vectors.similarity import Float32
+from taugate.retrieval.release.queries import Reference
+from taugate.retrieval.release.verify import TrustedKeys, check_optional_files, verify
+from taugate.retrieval.vectors import Float32
 
 # Far more than any retriever lists, and few enough to check in milliseconds.
 MAX_RESULTS = 10_000

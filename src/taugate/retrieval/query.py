@@ -1,23 +1,31 @@
-"""A query and its answer: the results kept from the top-K, and the reason if there are none."""
+"""A query and its answer: the results kept from the top-K, or the reason for none, and what explains one document."""
 
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, Field
 
-from taugate.retrieval.comparability import NotComparable
+from taugate.errors import InputError
+from taugate.retrieval.comparability import NOT_COMPARABLE, Exploration, NotComparable
 from taugate.retrieval.documents.filters import Filter
 from taugate.retrieval.documents.store import Document, Documents
 from taugate.retrieval.encoder.encoder import Tokens
-from taugate.retrieval.exploration import Exploration
+from taugate.retrieval.index.words import query_terms, spellings
 from taugate.retrieval.policy.abstention import RefusalScore
 from taugate.retrieval.policy.names import PolicyKind
 from taugate.retrieval.policy.policy import Mask
-from taugate.retrieval.score_parts import ScoreParts
-from taugate.retrieval.vectors.similarity import Float32
+from taugate.retrieval.vectors import Float32, HybridVectors, shortest_decimal
+from taugate.storage.files import Json
+
+if TYPE_CHECKING:  # loads FAISS, which a service that only cuts does not need
+    from taugate.retrieval.index.hybrid import HybridIndex
+
+
+MATCHED_WORDS = "words of the query that the passage contains, as the query spells them; present beside `parts.lexical`"
 
 Reason = Literal["all_below_threshold", "no_documents_match_filter", "unanswerable", "unreadable"]
 GateReason = Literal["no_results", "all_below_threshold", "unanswerable"]
@@ -26,6 +34,67 @@ Stage = Literal["first", "second"]
 # Why a query has the first stage's results: no time was left, the second one failed or had failed shortly
 # before, or the query is a vector.
 Skipped = Literal["deadline", "failed", "paused", "no_text"]
+
+# The outcome for the document: it is kept, or dropped by this rule first.
+Rule = Literal[
+    "kept", "min_results", "threshold", "unanswerable", "unreadable", "rank", "chunk", "index", "filter", "key_filter"
+]
+
+
+class Parts(BaseModel):
+    """The parts of a score, which is their sum in float32."""
+
+    cosine: float = Field(description="cosine similarity of query and passage")
+    lexical: float | None = Field(
+        default=None, ge=0, description="weighted share of words in common; absent if the score has no lexical part"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreParts:
+    """The parts of the scores of n documents for one query.
+
+    Attributes:
+        cosines: (n,) float32.
+        lexical: (n,) float32 weighted shares; the float32 sum with `cosines` is the score. None if the score is the
+            cosine alone.
+        matched_words: Words of the query that each document has, spelled and ordered as in the query; None if
+            `lexical` is.
+    """
+
+    cosines: Float32
+    lexical: Float32 | None = None
+    matched_words: list[list[str]] | None = None
+
+    def of(self, row: int) -> dict[str, float]:
+        """Return the parts of the score of one document, by the names of `Parts`."""
+        parts = {"cosine": shortest_decimal(self.cosines[row])}
+        return parts if self.lexical is None else parts | {"lexical": shortest_decimal(self.lexical[row])}
+
+
+def score_parts(
+    words: "HybridIndex | None", text: str, vector: Float32, positions: NDArray[np.int64], scores: Float32
+) -> ScoreParts:
+    """Return the parts of scores of one query.
+
+    Args:
+        words: Index that computed the scores; None if they have no lexical part.
+        text: Text of the query.
+        vector: (d',) float32, its vector.
+        positions: (n,) int64 positions of the documents.
+        scores: (n,) float32.
+    """
+    if words is None:
+        return ScoreParts(scores)
+    rule = words.lexical.statistics.rule
+    terms = query_terms(text, rule)
+    cosines, lexical = words.parts(HybridVectors(vector[None], (terms,)), positions[None])
+    spelled = spellings(text, rule)
+    matched = [
+        [word for term, word in spelled.items() if term in document]
+        for document in words.lexical.matched(terms, positions)
+    ]
+    return ScoreParts(cosines[0], lexical[0], matched)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,3 +224,50 @@ class Answer:
             self.documents[position] if position in self.documents else documents[position]
             for position in self.positions.tolist()
         ]
+
+
+class UnknownDocument(InputError):
+    """The release has no document with this id."""
+
+
+class Explanation(BaseModel):
+    """What a search does with one document, as POST /explain and `taugate explain` tell it.
+
+    If the key's filter hides the document, the explanation says only that. If the request's own filter excludes it, the
+    explanation has no rank and no score.
+    """
+
+    document_id: str = Field(description="id of the document")
+    id: str | None = Field(
+        description="the chunk that is explained: the one that the search returns, else the one with the highest score"
+    )
+    # Exact for every kind of index in the process; with an engine the place in the search's list. If results are
+    # grouped, documents are counted.
+    rank: int | None = Field(ge=1, description="exact rank among all passages that the filters permit")
+    ranked: int | None = Field(ge=1, description="number of passages that have a rank")
+    score: float | None = Field(
+        description="similarity to the query: the cosine, or the sum of `parts` if there are two"
+    )
+    first_stage_rank: int | None = Field(
+        default=None, ge=1, description="rank of the first stage; present if a second stage ranked the results"
+    )
+    first_stage_score: float | None = Field(default=None, description="score of the first stage; present likewise")
+    relevance: float | None = Field(
+        ge=0, le=1, description="probability that the passage is relevant; null if the release does not model relevance"
+    )
+    policy: PolicyKind = Field(description="kind of value that is compared with `threshold`")
+    compared: float | None = Field(description="the value that the policy compares with `threshold`")
+    threshold: float | None = Field(description="threshold in force; null if there is none")
+    kept: bool = Field(description="true if the search returns the passage")
+    rule: Rule = Field(description="the rule that decided; every value except `kept` and `min_results` means dropped")
+    why: str = Field(description="the same as a sentence, including how near the document was")
+    truncated: bool | None = Field(description="true if the document's text is longer than the encoder can read")
+    query_truncated: bool = Field(default=False, description="true if the query is longer than the encoder can read")
+    not_comparable: str | None = Field(default=None, description=NOT_COMPARABLE)
+    filtered: bool = Field(description="true if the filter of the request or of the key excludes the document")
+    parts: Parts | None = Field(default=None, description="the parts of `score`; absent if it has no lexical part")
+    matched_words: list[str] | None = Field(default=None, description=MATCHED_WORDS)
+
+    def to_reply(self, release: str) -> dict[str, Json]:
+        """Return the JSON object to send, which names the release; optional fields only if they say something."""
+        return {**self.model_dump(exclude_defaults=True), "release": release}

@@ -10,25 +10,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.retrieval.comparability import NotComparable
-from taugate.retrieval.cut import cut
+from taugate.retrieval.cut import DocumentSearch, cut
 from taugate.retrieval.documents.filters import Filter, both
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.encoder.encoder import Encoder, Tokens
-from taugate.retrieval.index.grouping import DocumentSearch
 from taugate.retrieval.index.hybrid import HybridIndex, words_of
-from taugate.retrieval.index.passages import LocalPassages, Observe, Passages, unobserved
-from taugate.retrieval.index.top_k import DocumentSubset, Index, Parents, TopK
+from taugate.retrieval.index.top_k import (
+    DocumentSubset,
+    Index,
+    LocalPassages,
+    Observe,
+    Parents,
+    Passages,
+    TopK,
+    unobserved,
+)
 from taugate.retrieval.index.words import hybrid_vectors
 from taugate.retrieval.policy.abstention import AnswerRule, needs_words
 from taugate.retrieval.policy.background import ReadDocuments
 from taugate.retrieval.policy.policy import Policy
 from taugate.retrieval.policy.relevance import Relevance
-from taugate.retrieval.query import Answer, Query, Skipped
+from taugate.retrieval.query import Answer, Query, Skipped, score_parts
 from taugate.retrieval.rerank.stage import FIRST_SCORE, SecondStage
-from taugate.retrieval.score_parts import score_parts
-from taugate.retrieval.vectors.projection import Projection
-from taugate.retrieval.vectors.queries import QueryVectors
-from taugate.retrieval.vectors.similarity import Float32
+from taugate.retrieval.vectors import Float32, Projection, QueryVectors
 
 
 @dataclass(frozen=True, eq=False)

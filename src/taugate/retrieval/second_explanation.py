@@ -5,10 +5,9 @@ from dataclasses import replace
 import numpy as np
 
 from taugate.retrieval.documents.store import Documents
-from taugate.retrieval.explained import Explanation, Rule
 from taugate.retrieval.explanation import explain
 from taugate.retrieval.policy.policy import POLICIES
-from taugate.retrieval.query import Answer, Query
+from taugate.retrieval.query import Answer, Explanation, Query, Rule
 from taugate.retrieval.retriever import Retriever
 
 

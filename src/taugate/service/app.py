@@ -18,25 +18,21 @@ from taugate.service.access.admission import Admission
 from taugate.service.access.authorization import Authorizer
 from taugate.service.api.dialects.dify import dify_operation
 from taugate.service.api.dialects.openai import openai_operation
-from taugate.service.api.docs.routes import docs_operations
-from taugate.service.api.explain import explain_operation
-from taugate.service.api.feedback import feedback_operation
+from taugate.service.api.docs import docs_operations
 from taugate.service.api.gate import GateHandlers, gate_operations
 from taugate.service.api.operations import OperatorHandlers, openapi_operation
 from taugate.service.api.playground.routes import playground_operations
-from taugate.service.api.search import SearchHandlers, search_operations
+from taugate.service.api.search import SearchHandlers, explain_operation, feedback_operation, search_operations
+from taugate.service.http.caller import RequestLog
 from taugate.service.http.middleware import RequestSteps
-from taugate.service.http.openapi import describe
-from taugate.service.http.operation import Operation
-from taugate.service.http.request_log import RequestLog
+from taugate.service.http.operation import Operation, describe
 from taugate.service.lifecycle.loading import Load
 from taugate.service.lifecycle.reloading import Reloading
 from taugate.service.lifecycle.serving import Serving
 from taugate.service.metrics import Metrics
-from taugate.service.runtime.logs import count_dropped_lines
-from taugate.service.runtime.traces import Tracer
+from taugate.service.runtime.logs import Tracer, count_dropped_lines
 from taugate.service.settings import Settings
-from taugate.storage.json_values import Json
+from taugate.storage.files import Json
 
 
 def create_app(settings: Settings, load_release: Load | None = None, *, accept_when_ready: bool = False) -> FastAPI:
@@ -82,7 +78,7 @@ def create_app(settings: Settings, load_release: Load | None = None, *, accept_w
         openapi_url=None,  # service/api/operations.py has the handler
         docs_url=None,  # FastAPI's page would load its scripts from another host; service/api/docs has ours
         redoc_url=None,
-        # FastAPI's own spans would hold paths and query strings of all clients; service/runtime/traces.py omits them.
+        # FastAPI's own spans would hold paths and query strings of all clients; service/runtime/logs.py omits them.
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
     )
     app.openapi = functools.partial(describe, app, settings)  # type: ignore[method-assign]  # as FastAPI suggests

@@ -35,7 +35,7 @@ from taugate.service.lifecycle.serving import Serving
 from taugate.service.runtime.logs import configure_logging
 from taugate.service.runtime.resources import freeze_objects, limit_blas_threads
 from taugate.service.settings import Settings
-from taugate.service.settings.reading import unknown_variables
+from taugate.service.settings.settings import unknown_variables
 
 _log = logging.getLogger(__name__)
 _ACCEPTS_PER_TURN = 8

@@ -1,18 +1,20 @@
-"""Regular files: opened safely, read up to a limit, replaced atomically, appended to, and digested."""
+"""Regular files: opened safely, read up to a limit, replaced atomically, appended to and digested."""
 
 import errno
 import hashlib
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import orjson
 from safetensors import SafetensorError
+
+from taugate.errors import InputError
 
 # Links are not followed, and opening a pipe without a writer does not block. Windows has neither flag.
 _FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
@@ -21,6 +23,10 @@ _FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 
 UNSUPPORTED = frozenset({errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOTTY})
 
 _QUOTED = re.compile(r"(?:^|: )([^:]+) \(os error \d+\)")  # Rust's format of system errors
+
+_MAX_BYTES = 64 << 10  # some are JSON Web Tokens
+
+Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
 
 
 @contextmanager
@@ -200,3 +206,20 @@ def sha256_files(folder: Path, names: Iterable[str]) -> str:
 def sha256_json(value: Any) -> str:  # noqa: ANN401 (any JSON value)
     """Return the hexadecimal SHA-256 of a JSON value in canonical form: compact, sorted keys, shortest numbers."""
     return hashlib.sha256(orjson.dumps(value, option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+
+def read_secret(path: Path, setting: str) -> str:
+    """Read a secret without the trailing newline that editors add.
+
+    Args:
+        path: The file.
+        setting: Name of the setting that names the file.
+
+    Raises:
+        InputError: If the file cannot be read as text.
+    """
+    try:
+        # Kubernetes mounts the files of a Secret as symbolic links.
+        return read_bounded(path.resolve(), _MAX_BYTES).decode().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{setting}: {path} cannot be read as text; name a file with the secret alone") from error

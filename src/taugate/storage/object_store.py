@@ -1,4 +1,4 @@
-"""Object storage below a URL (fsspec): small objects at once, large ones in blocks, with two kinds of errors.
+"""Object storage below a URL (fsspec), and places for results of many files: a local folder, or such a URL.
 
 Objects are never listed, because listings may be stale; names follow from the layout of a release or a data set.
 """
@@ -9,12 +9,12 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Protocol
 from urllib.parse import urlsplit
 
 from taugate.errors import InputError, ReleaseError, StoreError
-from taugate.storage.files import open_regular
-from taugate.storage.json_values import Json
+from taugate.storage.files import Json, atomic_write, open_regular
+from taugate.storage.folders import staging_folder
 
 _BLOCK = 8 << 20  # bytes, as S3's own clients request at a time
 # Seconds. A store responds within one, and a starting service can fall back on its copy. s3fs itself makes five
@@ -26,6 +26,8 @@ _OPTIONS: dict[str, dict[str, Json]] = {
 # Error codes of objects that can never be read: a folder, an irregular file, a socket, a link to itself.
 _NOT_A_FILE = {errno.EINVAL, errno.ENXIO, errno.ELOOP}
 _FRESH = {"skip_instance_cache": True, "use_listings_cache": False}  # credentials and objects may have changed
+
+_STAGING = ".writing-"
 
 
 class Store:
@@ -199,3 +201,89 @@ def _is_refusal(error: Exception) -> bool:
     ):  # invalid bucket name; botocore is not installed for other stores
         return True
     return isinstance(error, FileNotFoundError | PermissionError | ValueError)
+
+
+class Place(Protocol):
+    """Files by names with forward slashes.
+
+    Methods raise OSError for a folder, and StoreError and ReleaseError, like `Store`, for a URL. Methods that read
+    raise FileNotFoundError if there is no such file.
+    """
+
+    url: str
+
+    def read(self, name: str, max_bytes: int) -> bytes:
+        """Read a file of at most `max_bytes` bytes; a larger file is an error."""
+        ...
+
+    def size(self, name: str) -> int | None:
+        """Return the size of a file in bytes, None if there is no such file."""
+        ...
+
+    def download(self, name: str, target: BinaryIO | None, max_bytes: int) -> tuple[int, str]:
+        """Copy at most `max_bytes` + 1 bytes of a file into `target`, if any; returns its size and SHA-256."""
+        ...
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write or replace a file atomically: readers see the old or the new content, never a part."""
+        ...
+
+    def remove(self, name: str) -> None:
+        """Remove a file if it exists."""
+        ...
+
+
+class Folder:
+    """A local folder; several processes may write the same file at once, and the last one wins.
+
+    Args:
+        path: Path of the folder, which is created with the first file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.url = str(path)
+        self._path = path
+
+    def read(self, name: str, max_bytes: int) -> bytes:
+        """Read a file of at most `max_bytes` bytes.
+
+        Raises:
+            OSError: If it is larger.
+        """
+        with open_regular(self._path / name) as (file, size):
+            if size > max_bytes:
+                raise OSError(f"{self._path / name}: more than {max_bytes} bytes")
+            return file.read(max_bytes)
+
+    def size(self, name: str) -> int | None:
+        """Return the size of a file in bytes, None if there is no such file."""
+        try:
+            return (self._path / name).stat().st_size
+        except FileNotFoundError:
+            return None
+
+    def download(self, name: str, target: BinaryIO | None, max_bytes: int) -> tuple[int, str]:
+        """Copy at most `max_bytes` + 1 bytes of a file into `target`, if any; returns its size and SHA-256."""
+        with open_regular(self._path / name) as (file, _):
+            return copy_bounded(file.read, target, max_bytes)
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a file under a temporary name, then rename it; files of killed writers are removed."""
+        path = self._path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with staging_folder(self._path, _STAGING) as staging:
+            atomic_write(path, content, folder=staging)
+
+    def remove(self, name: str) -> None:
+        """Remove a file if it exists."""
+        (self._path / name).unlink(missing_ok=True)
+
+
+def open_place(location: str) -> Place:
+    """Return the place that a path or a URL names; nothing is written yet.
+
+    Raises:
+        InputError: If the URL cannot be used.
+        StoreError: If the store does not respond.
+    """
+    return Store(location) if "://" in location else Folder(Path(location))

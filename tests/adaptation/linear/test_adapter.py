@@ -5,8 +5,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from taugate.adaptation.linear.adapter import MAX_STEPS, ContrastivePairs, fit, steps_within  # noqa: E402 (needs PyTorch)
-from taugate.adaptation.pairs.negatives import PairedTexts  # noqa: E402
+from taugate.adaptation.adapter import MAX_STEPS, ContrastivePairs, fit, steps_within  # noqa: E402 (needs PyTorch)
+from taugate.adaptation.pairs import PairedTexts  # noqa: E402
 
 
 def noisy_pairs(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

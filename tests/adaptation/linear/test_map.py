@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from taugate.adaptation.linear.map import LinearMap
-from taugate.adaptation.linear.whitening import PrincipalComponents
+from taugate.adaptation.linear import LinearMap, PrincipalComponents
 from taugate.retrieval.release.adaptation import WhiteningRecord
 
 RNG = np.random.default_rng(0)

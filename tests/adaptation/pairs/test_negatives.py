@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taugate.adaptation.pairs.negatives import HardNegatives, PairedTexts
+from taugate.adaptation.pairs import HardNegatives, PairedTexts
 
 # Of each pair the first answers the query, and so does the copy, which has no label.
 TEXTS = [

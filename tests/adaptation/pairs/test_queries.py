@@ -5,12 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from taugate.adaptation.pairs.queries import AdaptationQueries
+from taugate.adaptation.pairs import AdaptationQueries
 from taugate.errors import InputError
 from taugate.ingestion.dataset.beir import Dataset, read_dataset
 from taugate.ingestion.dataset.judgements import HEADER
-from taugate.ingestion.queries.accounting import FILE, read_accounting
-from taugate.ingestion.queries.generate import generate_crops
+from taugate.ingestion.queries.generate import FILE, generate_crops, read_accounting
 
 
 def dataset(folder: Path, origins: list[str], split: str = "test") -> Dataset:

@@ -11,13 +11,11 @@ pytest.importorskip("datasets")
 import torch
 from sentence_transformers import SentenceTransformer
 
-from taugate.adaptation.linear.map import LinearMap
-from taugate.adaptation.training.fine_tuning import Triplets, fine_tune, fine_tune_layers, with_map
-from taugate.adaptation.training.merging import merge
+from taugate.adaptation.linear import LinearMap
+from taugate.adaptation.training.fine_tuning import Triplets, fine_tune, fine_tune_layers, merge, with_map
 from taugate.adaptation.training.plan import NothingToLearn
-from taugate.adaptation.training.repeated_texts import RepeatedTextsLoss
 from taugate.adaptation.training.run import LossError, Schedule, TrainingRun
-from taugate.adaptation.training.upper_layers import LowerStates, upper_model
+from taugate.adaptation.training.upper_layers import LowerStates, RepeatedTextsLoss, upper_model
 from taugate.calibration.progress import Job
 from taugate.errors import InputError
 from tests.adaptation.training.encoders import words, write_small_bert

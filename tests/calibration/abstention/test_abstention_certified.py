@@ -11,7 +11,7 @@ from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.settings.rules import MAX_EMPTY, AbstentionRule, ThresholdRule
 from taugate.errors import InputError
 from taugate.retrieval.release.manifest import DataRecord
-from taugate.retrieval.release.promises.promise import percent_at_most
+from taugate.retrieval.release.promises import percent_at_most
 from taugate.retrieval.release.refusal_records import RefusalRecord, RequestedLimits
 
 

@@ -10,7 +10,7 @@ import pytest
 from taugate.calibration.metrics.clusters import clusters
 from taugate.cli import main as cli
 from taugate.ingestion.dataset.beir import read_dataset
-from taugate.ingestion.dataset.off_topic import off_topic_table
+from taugate.ingestion.dataset.questions import off_topic_table
 from taugate.registry.catalog import current_id
 from taugate.retrieval.query import Query
 from taugate.retrieval.release.layout import content_digest

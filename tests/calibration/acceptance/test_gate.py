@@ -7,10 +7,10 @@ from scipy import stats
 from taugate.calibration.acceptance.baseline import RankingOutcomes
 from taugate.calibration.acceptance.gate import GateCandidate, gate_line, holm, judge
 from taugate.calibration.metrics.clusters import SamplingUnits
-from taugate.calibration.risk.paired import QueryLosses
+from taugate.calibration.risk.evidence import QueryLosses
 from taugate.calibration.settings.settings import GateSettings
 from taugate.errors import InputError
-from taugate.ingestion.dataset.beir import LabelledQuery
+from taugate.ingestion.dataset.labelled_queries import LabelledQuery
 
 ALPHA = 0.05
 ALONE = SamplingUnits.from_clusters(np.arange(1000))

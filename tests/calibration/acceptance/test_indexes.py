@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from taugate.calibration.acceptance.baseline import GateState, SearchTrial
-from taugate.calibration.acceptance.indexes import (
+from taugate.calibration.acceptance.cheaper_search import (
     check_index_trainable,
     recall,
     requested_kinds,
@@ -21,14 +21,13 @@ from taugate.calibration.metrics.clusters import SamplingUnits, clusters
 from taugate.calibration.settings.settings import GateSettings
 from taugate.cli import main as cli
 from taugate.errors import InputError
-from taugate.ingestion.dataset.beir import LabelledQuery
+from taugate.ingestion.dataset.labelled_queries import LabelledQuery
 from taugate.registry.catalog import current_id, release_ids
 from taugate.retrieval.encoder.encoder import ExportedEncoder
-from taugate.retrieval.index.approximate import ApproximateIndex
-from taugate.retrieval.index.build import build
+from taugate.retrieval.index.approximate import ApproximateIndex, build
 from taugate.retrieval.index.flat import FaissIndex, FlatIndex
-from taugate.retrieval.index.names import INDEX, MIN_FOR_CODES
 from taugate.retrieval.index.top_k import TopK
+from taugate.retrieval.names import INDEX, MIN_FOR_CODES
 from taugate.retrieval.query import Query
 from taugate.retrieval.release.reader import load
 from tests.vectors import unit

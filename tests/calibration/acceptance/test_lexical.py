@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from taugate.calibration.acceptance.lexical import GRID, PROVISIONAL_WEIGHT
+from taugate.calibration.acceptance.better_lists import GRID, PROVISIONAL_WEIGHT
 from taugate.registry.catalog import current_id
 from taugate.retrieval.index.hybrid import HybridIndex
 from taugate.retrieval.release.layout import GOLDEN, LEXICAL, OUTCOMES, REFERENCE, REPORT

@@ -23,7 +23,7 @@ from taugate.calibration.acceptance.projection import (
 from taugate.calibration.recalibration.settings import inherited_settings
 from taugate.cli import main as cli
 from taugate.errors import ReleaseError
-from taugate.ingestion.dataset.beir import LabelledQuery
+from taugate.ingestion.dataset.labelled_queries import LabelledQuery
 from taugate.registry.catalog import current_id
 from taugate.retrieval.query import Query
 from taugate.retrieval.release.evidence import Interval

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from taugate.retrieval.release.layout import OUTCOMES
-from taugate.retrieval.release.query_arrays import Outcomes
+from taugate.retrieval.release.queries import Outcomes
 from tests.retrieval.release.clones import clone
 
 K = 5

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from taugate.calibration.comparison.decision import MeanDifference, mean_difference
 from taugate.calibration.comparison.rule import QuantitySample
-from taugate.calibration.comparison.verdicts import MeanDifference, mean_difference
 from taugate.calibration.metrics.clusters import SamplingUnits
-from taugate.calibration.risk.paired import paired_losses
+from taugate.calibration.risk.evidence import paired_losses
 
 CONFIDENCE = 0.95
 

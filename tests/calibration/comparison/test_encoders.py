@@ -6,11 +6,15 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from taugate.calibration.comparison.correlations import correlations
-from taugate.calibration.comparison.encoders import EncoderComparison, EncoderCost, MeasuredEncoder
-from taugate.calibration.comparison.simultaneous import simultaneous_intervals
+from taugate.calibration.comparison.encoders import (
+    EncoderComparison,
+    EncoderCost,
+    MeasuredEncoder,
+    correlations,
+    simultaneous_intervals,
+)
 from taugate.calibration.metrics.clusters import PerQuery, SamplingUnits
-from taugate.calibration.risk.paired import min_detectable_loss
+from taugate.calibration.risk.evidence import min_detectable_loss
 from taugate.retrieval.release.manifest import Manifest
 
 DOCUMENTS = 200

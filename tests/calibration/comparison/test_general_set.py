@@ -5,14 +5,13 @@ import re
 import numpy as np
 import pytest
 
-from taugate.adaptation.linear.map import LinearMap
-from taugate.adaptation.linear.whitening import PrincipalComponents
-from taugate.calibration.comparison.general_set import forgetting_words, general_set
+from taugate.adaptation.linear import LinearMap, PrincipalComponents
+from taugate.calibration.comparison.measures import forgetting_words, general_set
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
-from taugate.ingestion.dataset.off_topic import off_topic_table
+from taugate.ingestion.dataset.questions import off_topic_table
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.release.adaptation import WhiteningRecord
-from taugate.retrieval.vectors.similarity import Float32
+from taugate.retrieval.vectors import Float32
 from tests.adaptation.records import measures
 from tests.vectors import unit
 

@@ -7,17 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from taugate.calibration.comparison.decision import PromotionDecision
+from taugate.calibration.comparison.decision import ClauseVerdict, MeasuredRelease, PromotionDecision, evaluate_rule
+from taugate.calibration.comparison.publish import report
 from taugate.calibration.comparison.rule import Clause, PromotionRule
-from taugate.calibration.comparison.verdicts import ClauseVerdict, MeasuredRelease, evaluate_rule
-from taugate.calibration.comparison.words import report
 from taugate.calibration.metrics.clusters import SamplingUnits
-from taugate.calibration.risk.paired import min_detectable_loss
+from taugate.calibration.risk.evidence import min_detectable_loss
 from taugate.errors import InputError, ReleaseError
 from taugate.registry.catalog import find
 from taugate.retrieval.release.layout import OUTCOMES
 from taugate.retrieval.release.manifest import Manifest
-from taugate.retrieval.release.query_arrays import Outcomes
+from taugate.retrieval.release.queries import Outcomes
 from taugate.retrieval.release.verify import verify
 from tests.calibration.comparison.measured import K, outcomes, share
 

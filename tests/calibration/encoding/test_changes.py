@@ -5,7 +5,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from taugate.calibration.encoding.changes import UNKNOWN, CorpusChanges, CorpusDigests, ReusableVectors
+from taugate.calibration.encoding.cache import UNKNOWN, CorpusChanges, CorpusDigests, ReusableVectors
 from taugate.retrieval.documents.store import Document
 
 

@@ -6,8 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from taugate.calibration.encoding.input_options import DEFAULT_TOKENS, InputOptions
-from taugate.calibration.encoding.prompts import FAMILIES, input_warnings, prompts_in_words
+from taugate.calibration.encoding.input_options import (
+    DEFAULT_TOKENS,
+    FAMILIES,
+    InputOptions,
+    input_warnings,
+    prompts_in_words,
+)
 from taugate.calibration.encoding.source import exported_encoder
 from taugate.errors import EncoderError, InputError
 from taugate.retrieval.encoder.encoder import EncoderConfig, ExportedEncoder

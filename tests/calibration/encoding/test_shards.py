@@ -9,7 +9,7 @@ import orjson
 import pytest
 from safetensors.numpy import load
 
-from taugate.calibration.encoding.changes import ReusableRows
+from taugate.calibration.encoding.cache import ReusableRows
 from taugate.calibration.encoding.sharded_vectors import ShardedVectors
 from taugate.calibration.encoding.shards import (
     RECORD,
@@ -26,7 +26,7 @@ from taugate.calibration.encoding.shards import (
 from taugate.errors import InputError
 from taugate.retrieval.documents.store import TEXTS, Document, DocumentWriter
 from taugate.retrieval.encoder.encoder import ExportedEncoder
-from taugate.storage.places import Folder
+from taugate.storage.object_store import Folder
 from tests.fake_encoder import write_fake_encoder
 
 ROWS, COUNT = 16, 41  # two whole shards and one of nine

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from taugate.calibration.acceptance import engines
+from taugate.calibration.acceptance import accept
 from taugate.cli import main as cli
 from taugate.retrieval.engines.connect import engine_from_environment
 from taugate.retrieval.engines.engine import Engine, EngineKind
@@ -74,7 +74,7 @@ def update(capfd: pytest.CaptureFixture[str]) -> Updating:
 
 @pytest.fixture
 def broad(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engines, "BREADTHS", BROAD)
+    monkeypatch.setattr(accept, "BREADTHS", BROAD)
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +83,7 @@ def calibrated(data: tuple[Path, Path], kind: EngineKind, tmp_path_factory: pyte
     folder = tmp_path_factory.mktemp("calibrated")
     found = {"here": folder / "here", "there": folder / "there"}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engines, "BREADTHS", BROAD)
+        patch.setattr(accept, "BREADTHS", BROAD)
         for where, more in (("here", ()), ("there", ("--engine", kind))):
             assert cli.main(arguments(data[0], found[where], data[1], *OPTIONS, *more)) == 0
     return found

@@ -7,25 +7,25 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from taugate.calibration.acceptance import engines
-from taugate.calibration.encoding import in_shards
+from taugate.calibration.acceptance import accept
+from taugate.calibration.encoding import sharded_vectors
 from taugate.calibration.engines.search import ProposedIndex
 from taugate.calibration.progress import Job
 from taugate.cli import main as cli
 from taugate.errors import ReleaseError
 from taugate.ingestion.dataset.beir import read_dataset
 from taugate.registry.catalog import current_id, release_ids
-from taugate.registry.collections import prune_collections
-from taugate.registry.lock import calibration_lock
+from taugate.registry.history import calibration_lock
+from taugate.registry.prune import prune_collections
 from taugate.retrieval.encoder.encoder import ExportedEncoder
+from taugate.retrieval.engines.connect import EngineRecord
 from taugate.retrieval.engines.engine import Engine, EngineKind
-from taugate.retrieval.engines.record import EngineRecord
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.background import ComputedBackground
 from taugate.retrieval.policy.relevance import Relevance
 from taugate.retrieval.query import Query
 from taugate.retrieval.release.layout import ENCODER_FOLDER, LEXICAL, OUTCOMES, REFERENCE, RELEVANCE
-from taugate.retrieval.release.query_arrays import Outcomes, Reference
+from taugate.retrieval.release.queries import Outcomes, Reference
 from taugate.retrieval.release.reader import load
 from taugate.retrieval.release.verify import verify_searchable
 from tests.calibration.commands import Capture, arguments, refusal, small
@@ -63,7 +63,7 @@ def test_engine_release_matches_in_process(  # noqa: PLR0917 (two data folders, 
     run: Capture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(engines, "BREADTHS", (256,))  # all documents, so that no graph leaves one out
+    monkeypatch.setattr(accept, "BREADTHS", (256,))  # all documents, so that no graph leaves one out
     options = (*OPTIONS, "--lexical", lexical)
     code, here, _ = run(data[0], tmp_path / "here", data[1], *options)
     again, there, said = run(data[0], tmp_path / "there", data[1], *options, "--engine", kind)
@@ -247,7 +247,7 @@ def test_embeddings_option_gives_same_release(
     _, here, _ = run(data[0], releases, data[1], *OPTIONS, "--engine", kind)
     (tmp_path / "spool").mkdir()
     read_dataset(data[0], "test", tmp_path / "spool")
-    in_shards._encoded(ExportedEncoder.load(data[1]), tmp_path / "spool", encoded, TEXTS, Job())
+    sharded_vectors._encoded(ExportedEncoder.load(data[1]), tmp_path / "spool", encoded, TEXTS, Job())
     given = ("--engine", kind, "--embeddings", str(encoded))
     code, there, said = run(data[0], releases, data[1], *OPTIONS, *given)
     assert code == 0

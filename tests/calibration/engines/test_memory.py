@@ -12,11 +12,11 @@ from taugate.calibration.encoding.sharded_vectors import ShardedVectors
 from taugate.calibration.encoding.shards import EncodingRecord, corpus_shards, list_digest, shard_record
 from taugate.calibration.engines.search import ShardedIndex
 from taugate.calibration.engines.upload import corpus_rows, engine_record
-from taugate.calibration.metrics.isotropy import isotropy
+from taugate.calibration.metrics.embeddings import isotropy
 from taugate.calibration.progress import Job
 from taugate.calibration.query_set.measure import _distance_of, _first_passages
 from taugate.retrieval.documents.store import Document, DocumentWriter
-from taugate.storage.places import open_place
+from taugate.storage.object_store import open_place
 from tests.vectors import unit
 
 SHARD, D = 256, 128

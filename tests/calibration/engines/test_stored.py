@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 
 from taugate.calibration.encoding.shards import SHARD_ROWS
-from taugate.calibration.engines.stored import stored_documents
+from taugate.calibration.engines.upload import stored_documents
 from taugate.calibration.progress import Job
 from taugate.errors import ReleaseError
 from taugate.retrieval.documents.store import Document
+from taugate.retrieval.engines.connect import EngineRecord, SampleDigest, open_verified, sampled_positions, shard_digest
 from taugate.retrieval.engines.engine import Engine, GraphParameters, Rows
-from taugate.retrieval.engines.index import EngineIndex
-from taugate.retrieval.engines.record import EngineRecord
-from taugate.retrieval.engines.verify import SampleDigest, open_verified, sampled_positions, shard_digest
+from taugate.retrieval.engines.search import EngineIndex
 from tests.retrieval.engines.corpus import soon
 from tests.retrieval.engines.servers import running
 from tests.vectors import unit

@@ -8,10 +8,10 @@ import pytest
 
 from taugate.cli import main as cli
 from taugate.registry.catalog import current_id
-from taugate.registry.collections import prune_collections
+from taugate.registry.prune import prune_collections
 from taugate.retrieval.encoder.encoder import ExportedEncoder, Tokens
+from taugate.retrieval.engines.connect import EngineRecord
 from taugate.retrieval.engines.engine import Engine, EngineKind
-from taugate.retrieval.engines.record import EngineRecord
 from taugate.retrieval.query import Query
 from taugate.retrieval.release.layout import GOLDEN, OUTCOMES, REFERENCE
 from taugate.retrieval.release.reader import load

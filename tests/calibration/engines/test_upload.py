@@ -11,8 +11,8 @@ from taugate.calibration.engines import upload
 from taugate.calibration.engines.upload import ensure_uploaded
 from taugate.calibration.progress import Job
 from taugate.errors import EngineUnavailable, ReleaseError, TaugateError
+from taugate.retrieval.engines.connect import EngineRecord
 from taugate.retrieval.engines.engine import Rows
-from taugate.retrieval.engines.record import EngineRecord
 
 RECORD = EngineRecord(kind="milvus", rows=2, dimension=4, shards=("a",), sample="b")
 Fault = Callable[..., Any]

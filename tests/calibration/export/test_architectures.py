@@ -8,8 +8,8 @@ import pytest
 
 from taugate.calibration.encoding.source import exported_encoder
 from taugate.calibration.export import attention
-from taugate.calibration.export.int8 import quantize
 from taugate.calibration.export.onnx_export import PROBES
+from taugate.calibration.export.weights import quantize
 from taugate.errors import EncoderError
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.encoder.graph import MODEL

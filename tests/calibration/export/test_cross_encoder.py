@@ -7,18 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from taugate.calibration.encoding.precisions import CheaperPrecision
 from taugate.calibration.encoding.rerankers import cheaper_reranker, exported_reranker
-from taugate.calibration.encoding.source import DEFAULT_ENCODER, model_folder
-from taugate.calibration.job import reranker_precision
+from taugate.calibration.encoding.source import DEFAULT_ENCODER, CheaperPrecision, model_folder
+from taugate.calibration.job import reranking
 from taugate.cli import main as cli
 from taugate.errors import EncoderError
 from taugate.registry.catalog import release_ids
 from taugate.retrieval.encoder.bert import processor_path
 from taugate.retrieval.query import Query
 from taugate.retrieval.release.reader import load
-from taugate.retrieval.rerank.cross_encoder import CrossEncoder
-from taugate.retrieval.rerank.pair_models import PairBert
+from taugate.retrieval.rerank.cross_encoder import CrossEncoder, PairBert
 
 pytestmark = pytest.mark.model
 
@@ -118,7 +116,7 @@ def test_folder_without_a_model_is_refused(tmp_path: Path) -> None:
 def test_calibration_serves_a_cross_encoder_in_int8_if_its_results_are_as_good(
     tmp_path: Path, sample: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reranker_precision, "FASTER", 0.0)  # whatever else the machine does
+    monkeypatch.setattr(reranking, "FASTER", 0.0)  # whatever else the machine does
     folder, releases = cross_encoder(tmp_path / "model", "Bert", **FOR_KERNEL), tmp_path / "releases"
     options = ("--rerank", str(folder), "--rerank-candidates", "5", "--precision", "auto", "--lexical", "off")
     options += ("--encoder", str(encoder), "--no-promote")

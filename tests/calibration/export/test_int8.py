@@ -10,9 +10,8 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from taugate.calibration.encoding.precisions import cheaper_encoder
-from taugate.calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
-from taugate.calibration.export.int8 import quantize
+from taugate.calibration.encoding.source import DEFAULT_ENCODER, cheaper_encoder, exported_encoder
+from taugate.calibration.export.weights import quantize
 from taugate.cli import main as cli
 from taugate.errors import EncoderError, ReleaseError
 from taugate.registry.catalog import current_id

@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from taugate.calibration.encoding.precisions import CheaperPrecision
 from taugate.calibration.encoding.rerankers import cheaper_reranker, exported_reranker
-from taugate.calibration.encoding.source import DEFAULT_ENCODER, exported_encoder, model_folder
+from taugate.calibration.encoding.source import DEFAULT_ENCODER, CheaperPrecision, exported_encoder, model_folder
 from taugate.errors import EncoderError
 from taugate.retrieval.encoder.bert import processor_path
 from taugate.retrieval.rerank.token_encoder import TokenEncoder

@@ -9,16 +9,15 @@ import numpy as np
 import onnx
 import pytest
 
+from taugate.adaptation.folder import fold_linear_map
 from taugate.calibration.encoding.source import exported_encoder
-from taugate.calibration.export import weights_file
-from taugate.calibration.export.int8 import quantize
-from taugate.calibration.export.linear_layer import fold_linear_map
+from taugate.calibration.export import weights
 from taugate.calibration.export.onnx_export import PROBES
+from taugate.calibration.export.weights import quantize
 from taugate.errors import ReleaseError
 from taugate.retrieval.encoder.bert import processor_path
 from taugate.retrieval.encoder.encoder import ExportedEncoder
-from taugate.retrieval.encoder.graph import DATA, MODEL
-from taugate.retrieval.encoder.graph_weights import LAYOUT
+from taugate.retrieval.encoder.graph import DATA, LAYOUT, MODEL
 from taugate.retrieval.release.verify import verify
 from tests.calibration.commands import Capture, small
 from tests.calibration.export.architectures import EXPORTED, model_folder, transformer_folder
@@ -34,7 +33,7 @@ def separate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shape = {"vocab_size": 5000, "hidden_size": WIDTH, "intermediate_size": 128}
     path = model_folder(tmp_path_factory.mktemp("separate"), config_class, parameters | shape)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(weights_file, "SEPARATE_BYTES", 1)
+        patch.setattr(weights, "SEPARATE_BYTES", 1)
         patch.setenv("TAUGATE_CACHE", str(path.parent / "cache"))
         return exported_encoder(str(path))
 
@@ -96,9 +95,9 @@ _PEAK = """
 import sys
 from pathlib import Path
 import onnx, onnxruntime, scipy.special, tokenizers
-from taugate.calibration.encoding.precisions import cheaper_encoder
+from taugate.calibration.encoding.source import cheaper_encoder
 from taugate.calibration.encoding.source import exported_encoder
-from taugate.calibration.export import bert_graph, int8
+from taugate.calibration.export import bert_graph, weights as int8
 def peak():
     return next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM"))
 if sys.argv[2] == "float32":

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from taugate.calibration.few_labels.machine import loss_scores, losses
+from taugate.calibration.few_labels.population import loss_scores, losses
+from taugate.calibration.few_labels.prediction_powered import LossEstimates, candidate_thresholds
 from taugate.calibration.few_labels.shares import Float64, JudgedSample, UnjudgedSample
-from taugate.calibration.few_labels.threshold import LossEstimates, candidate_thresholds
 
 GRID = np.linspace(0.02, 1.0, 50).astype(np.float32)
 

@@ -12,7 +12,7 @@ from taugate.registry.erasure import erase
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.index.files import load_index
 from taugate.retrieval.release.layout import ENCODER_FOLDER, REFERENCE
-from taugate.retrieval.release.query_arrays import Reference
+from taugate.retrieval.release.queries import Reference
 from taugate.retrieval.release.reader import Release, load
 from taugate.service.drift.canary import Canary
 from tests.calibration.commands import Capture

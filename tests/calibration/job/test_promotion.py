@@ -15,7 +15,7 @@ from taugate.calibration.encoding.source import DEFAULT_ENCODER
 from taugate.cli import main as cli
 from taugate.registry import history
 from taugate.registry.catalog import current_id, release_ids
-from taugate.registry.lock import CALIBRATION_LOCK, calibration_lock
+from taugate.registry.history import CALIBRATION_LOCK, calibration_lock
 from tests.calibration.commands import arguments
 from tests.fake_encoder import write_fake_encoder
 

@@ -14,21 +14,21 @@ import zaragoza_construction_faq
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.cli import main as cli
 from taugate.errors import InputError, ReleaseError
-from taugate.ingestion.dataset.off_topic import off_topic_questions
+from taugate.ingestion.dataset.questions import off_topic_questions
 from taugate.registry.catalog import find, release_ids
 from taugate.registry.erasure import erase
 from taugate.registry.promotion import promote, scorer_differs
 from taugate.retrieval.documents.filters import OneOf
 from taugate.retrieval.encoder.encoder import Role
-from taugate.retrieval.engines.access import EngineAccess
+from taugate.retrieval.engines.connect import EngineAccess
 from taugate.retrieval.query import Query
-from taugate.retrieval.release import questions
-from taugate.retrieval.release.corpus import CorpusFolder
-from taugate.retrieval.release.decisions import RerankerFolder
+from taugate.retrieval.release import queries
+from taugate.retrieval.release.folders import RerankerFolder
 from taugate.retrieval.release.layout import QUESTIONS, RERANKER_FOLDER
+from taugate.retrieval.release.loading import CorpusFolder
 from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.reader import load
-from taugate.retrieval.release.second_stage import read_pairs
+from taugate.retrieval.release.search_records import read_pairs
 from taugate.retrieval.release.verify import verify_searchable
 from taugate.retrieval.rerank import stage
 from taugate.retrieval.rerank.cross_encoder import CrossEncoder
@@ -374,7 +374,7 @@ def test_policy_probability_is_certified_on_the_second_stage(
     options = ("--rerank", str(reranker), "--max-loss", "0.1", "--policy", "probability", *more)
     assert calibrate(sample, encoder, tmp_path, *options) == 0
     release = find(tmp_path)
-    listed = [orjson.loads(line) for line in questions.read_calibration_questions(release / QUESTIONS)]
+    listed = [orjson.loads(line) for line in queries.read_calibration_questions(release / QUESTIONS)]
     manifest, served = manifest_of(tmp_path), load(release).retriever
     assert manifest.policy.kind == "probability"
     off_topic = [question for question in listed if question["kind"] == "off_topic"]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from taugate.calibration.risk.cheapest import RuleVariant
 from taugate.calibration.settings.rules import ThresholdRule
+from taugate.calibration.threshold.shortage import RuleVariant
 from taugate.cli import main as cli
 from taugate.registry import history
 from taugate.registry.catalog import current_id, release_ids

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from taugate.calibration.metrics.familiarity import PARAPHRASES, QUERIES, domain_familiarity, text_familiarity
+from taugate.calibration.metrics.embeddings import PARAPHRASES, QUERIES, domain_familiarity, text_familiarity
 
 
 def similarity(x: list[float], y: list[float]) -> float:

@@ -6,9 +6,9 @@ from IsoScore.IsoScore import IsoScore
 
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
 from taugate.calibration.export.onnx_export import PROBES
-from taugate.calibration.metrics.isotropy import isotropy
+from taugate.calibration.metrics.embeddings import isotropy
 from taugate.retrieval.encoder.encoder import ExportedEncoder
-from taugate.retrieval.vectors.similarity import Float32
+from taugate.retrieval.vectors import Float32
 from tests.vectors import unit
 
 

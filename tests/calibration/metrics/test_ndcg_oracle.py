@@ -17,7 +17,7 @@ from ir_measures import nDCG
 
 from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.cli import main as cli
-from taugate.ingestion.dataset.beir import LabelledQuery
+from taugate.ingestion.dataset.labelled_queries import LabelledQuery
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.index.files import load_index
 from taugate.retrieval.index.flat import FlatIndex

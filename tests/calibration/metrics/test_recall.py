@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from taugate.calibration.metrics.recall import DeepFigures
-from taugate.ingestion.dataset.beir import LabelledQuery
+from taugate.calibration.metrics.measure import DeepFigures
+from taugate.ingestion.dataset.labelled_queries import LabelledQuery
 from taugate.retrieval.index.flat import FlatIndex
-from taugate.retrieval.vectors.similarity import Float32
+from taugate.retrieval.vectors import Float32
 
 
 def _on_a_line(count: int) -> Float32:

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from taugate.calibration.metrics.separation import separation
+from taugate.calibration.metrics.embeddings import separation
 from tests.vectors import unit
 
 
@@ -39,7 +39,7 @@ def test_same_set_ignores_own_distance() -> None:
 def test_separation_is_independent_of_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     domain, general = unit(gaussian(50, 8, 1)), unit(gaussian(20, 8, 2))
     complete, alone = separation(domain, general), separation(domain, domain, same=True)
-    monkeypatch.setattr("taugate.calibration.metrics.separation._BLOCK_NUMBERS", 150)
+    monkeypatch.setattr("taugate.calibration.metrics.embeddings._BLOCK_NUMBERS", 150)
     assert separation(domain, general) == pytest.approx(complete, abs=1e-12)
     assert separation(domain, domain, same=True) == pytest.approx(alone, abs=1e-12)
 

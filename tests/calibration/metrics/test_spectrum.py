@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from taugate.calibration.metrics.spectrum import MIN_TAIL, PowerLaw, power_law, spectrum
+from taugate.calibration.metrics.embeddings import MIN_TAIL, PowerLaw, power_law, spectrum
 from tests.vectors import unit
 
 RANKS = np.arange(1, 121)

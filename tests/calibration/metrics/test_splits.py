@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from taugate.calibration.metrics.clusters import SamplingUnits
+from taugate.calibration.metrics.documents import FIT_SHARE, MIN_CALIBRATING, HoldoutSplit, QueryRoles
 from taugate.calibration.metrics.measure import Resamples
-from taugate.calibration.metrics.splits import FIT_SHARE, MIN_CALIBRATING, HoldoutSplit, QueryRoles
 from taugate.calibration.settings.settings import CalibrationSettings
 
 

@@ -3,10 +3,8 @@
 import numpy as np
 import pytest
 
-from taugate.calibration.metrics.isotropy import isotropy
-from taugate.calibration.metrics.transformations import full_whitening, standardisation, top_removal
-from taugate.retrieval.vectors.projection import Projection
-from taugate.retrieval.vectors.similarity import Float32
+from taugate.calibration.metrics.embeddings import full_whitening, isotropy, standardisation, top_removal
+from taugate.retrieval.vectors import Float32, Projection
 from tests.vectors import unit
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from taugate.calibration.provisional.bias import MeasuredSet, expected_bias, prediction_interval, read_table
+from taugate.calibration.provisional import MeasuredSet, expected_bias, prediction_interval, read_table
 
 
 def measured(name: str, encoder: str, accuracy: float, loss: float) -> MeasuredSet:

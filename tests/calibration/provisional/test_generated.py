@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from taugate.calibration.provisional import bias
-from taugate.calibration.provisional.bias import MeasuredSet
-from taugate.calibration.provisional.words import outlook
+from taugate.calibration import provisional
+from taugate.calibration.provisional import MeasuredSet, outlook
 from taugate.cli import main as cli
 from taugate.registry import history
 from taugate.registry.catalog import current_id
@@ -31,7 +30,7 @@ def calibrate(capfd: pytest.CaptureFixture[str]) -> Capture:
 
 @pytest.fixture
 def measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bias, "read_table", lambda: TABLE)
+    monkeypatch.setattr(provisional, "read_table", lambda: TABLE)
 
 
 def generated(data: Path, human: int = 0) -> Path:
@@ -79,7 +78,7 @@ def test_bias_is_recorded_and_printed(tmp_path: Path, calibrate: Capture) -> Non
 
 
 def test_missing_table_leaves_bias_unknown(tmp_path: Path, calibrate: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bias, "read_table", list)
+    monkeypatch.setattr(provisional, "read_table", list)
     data, encoder = small(tmp_path, 60)
     _, manifest, error = calibrate(generated(data), tmp_path / "r", encoder)
     assert manifest["calibration"].get("bias") is None

@@ -5,14 +5,14 @@ from math import comb
 import numpy as np
 import pytest
 
-from taugate.calibration.provisional.state import (
+from taugate.calibration.provisional import (
     AvailableEvidence,
     against_chance,
     calibration_record,
     count_generated,
     lower_limit,
 )
-from taugate.ingestion.dataset.beir import LabelledQuery
+from taugate.ingestion.dataset.labelled_queries import LabelledQuery
 from taugate.retrieval.release.records import MIN_QUERIES
 
 

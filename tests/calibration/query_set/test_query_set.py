@@ -23,10 +23,10 @@ from taugate.calibration.query_set.measure import (
     topic_clusters,
 )
 from taugate.calibration.query_set.warnings import QuerySetSigns, query_set_warnings
-from taugate.ingestion.dataset.beir import LabelledQuery
+from taugate.ingestion.dataset.labelled_queries import LabelledQuery
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.release.records import QuerySetRecord
-from taugate.retrieval.vectors.similarity import Float32, pair_similarity
+from taugate.retrieval.vectors import Float32, pair_similarity
 from tests.vectors import unit
 
 

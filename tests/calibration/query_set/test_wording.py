@@ -9,8 +9,7 @@ import pytest
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.corpus import encode_dataset
 from taugate.calibration.progress import Job
-from taugate.calibration.query_set.warnings import wording_warnings
-from taugate.calibration.query_set.wording import (
+from taugate.calibration.query_set.warnings import (
     COPIED,
     RepeatedAnswer,
     Wording,
@@ -18,9 +17,11 @@ from taugate.calibration.query_set.wording import (
     containment,
     resemblance,
     shingles,
+    wording_warnings,
 )
-from taugate.ingestion.dataset.beir import LabelledQuery, read_dataset
-from taugate.ingestion.queries.crop import crop
+from taugate.ingestion.dataset.beir import read_dataset
+from taugate.ingestion.dataset.labelled_queries import LabelledQuery
+from taugate.ingestion.queries.generate import crop
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.index.flat import FlatIndex
 from tests.calibration.report.studies import sample_texts

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from taugate.calibration.acceptance.lexical import PROVISIONAL_WEIGHT
+from taugate.calibration.acceptance.better_lists import PROVISIONAL_WEIGHT
 from taugate.calibration.encoding.source import RequestedEncoder
 from taugate.calibration.job.calibration import calibrate
 from taugate.calibration.progress import Job

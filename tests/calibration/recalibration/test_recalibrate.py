@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from taugate.calibration.recalibration.state import STATE
+from taugate.calibration.recalibration.request import STATE
 from taugate.cli import main as cli
 from taugate.registry import history, promotion
 from taugate.registry.catalog import current_id, release_ids, shadow_id

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from taugate.calibration.recalibration.request import Verdict
-from taugate.retrieval.release.changed_documents import ErasureRecord, WithdrawnRecord
 from taugate.retrieval.release.manifest import Manifest
+from taugate.retrieval.release.state import ErasureRecord, WithdrawnRecord
 from taugate.retrieval.release.verify import verify_searchable
 from tests.registry.conftest import copy, first
 

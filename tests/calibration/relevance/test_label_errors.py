@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from taugate.calibration.metrics.clusters import SamplingUnits
+from taugate.calibration.metrics.documents import QueryRoles
 from taugate.calibration.metrics.ranking import JudgedQueries
-from taugate.calibration.metrics.splits import QueryRoles
-from taugate.calibration.relevance.label_errors import DoubtfulLabels, cross_fitted, doubtful_labels
 from taugate.calibration.relevance.model import EstimatedRelevance, estimate_relevance
-from taugate.ingestion.dataset.beir import LabelledQuery
+from taugate.calibration.report.questions import DoubtfulLabels, cross_fitted, doubtful_labels
+from taugate.ingestion.dataset.labelled_queries import LabelledQuery
 from taugate.retrieval.index.flat import FlatIndex
 from tests.vectors import unit
 

@@ -7,17 +7,17 @@ import numpy as np
 import pytest
 
 from taugate.calibration.metrics.clusters import SamplingUnits
+from taugate.calibration.metrics.documents import QueryRoles
 from taugate.calibration.metrics.ranking import JudgedQueries
-from taugate.calibration.metrics.splits import QueryRoles
 from taugate.calibration.relevance.fitting import RelevanceFit, map_probabilities
 from taugate.calibration.relevance.fitting import fit_relevance as fit_by_document
 from taugate.calibration.relevance.model import EstimatedRelevance, estimate_relevance
 from taugate.calibration.relevance.record import relevance_record
-from taugate.ingestion.dataset.beir import LabelledQuery
+from taugate.ingestion.dataset.labelled_queries import LabelledQuery
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.relevance import FEATURES
-from taugate.retrieval.vectors.similarity import similarity
+from taugate.retrieval.vectors import similarity
 from tests.vectors import unit
 
 K, DOCUMENTS, QUERIES, DIMENSION = 5, 120, 90, 12

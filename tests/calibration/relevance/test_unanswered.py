@@ -6,13 +6,17 @@ import numpy as np
 import pytest
 
 from taugate.calibration.metrics.clusters import SamplingUnits
+from taugate.calibration.metrics.documents import QueryRoles
 from taugate.calibration.metrics.ranking import JudgedQueries
-from taugate.calibration.metrics.reliability import ReliabilitySums, expected_calibration_error
-from taugate.calibration.metrics.splits import QueryRoles
+from taugate.calibration.relevance.fitting import Unanswered, UnansweredQuestions, kind_shares, mixture_weights
 from taugate.calibration.relevance.model import EstimatedRelevance, estimate_relevance
-from taugate.calibration.relevance.record import kept_relevance_record, relevance_record
-from taugate.calibration.relevance.unanswered import Unanswered, UnansweredQuestions, kind_shares, mixture_weights
-from taugate.ingestion.dataset.beir import LabelledQuery
+from taugate.calibration.relevance.record import (
+    ReliabilitySums,
+    expected_calibration_error,
+    kept_relevance_record,
+    relevance_record,
+)
+from taugate.ingestion.dataset.labelled_queries import LabelledQuery
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.top_k import TopK
 from tests.vectors import unit

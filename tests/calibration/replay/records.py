@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from taugate.registry.catalog import find
-from taugate.retrieval.release.query_arrays import Reference
+from taugate.retrieval.release.queries import Reference
 from taugate.retrieval.release.reader import load
 
 START = 1e9  # 2001-09-09 01:46:40 UTC

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from taugate.calibration.replay.log import AnsweredLog
+from taugate.calibration.replay import AnsweredLog
 from taugate.cli import main as cli
-from taugate.drift.baseline import load_baseline
-from taugate.drift.rules import Rules
+from taugate.drift.monitor import load_baseline
+from taugate.drift.signals import Rules
 from taugate.retrieval.release.layout import baseline_path
 from tests.calibration.replay.conftest import Command
 from tests.calibration.replay.records import DAY, START, Service, write

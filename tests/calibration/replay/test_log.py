@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from taugate.calibration.replay.log import read_log
+from taugate.calibration.replay import read_log
 from taugate.drift.observations import hashed, query_key
 from tests.calibration.replay.records import START, Service, write
 

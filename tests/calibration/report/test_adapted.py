@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from taugate.calibration.report.adapted import of_law, separation_figure
+from taugate.calibration.report.gate import of_law, separation_figure
 from taugate.retrieval.release.adaptation import TrainingRecord
 from taugate.retrieval.release.measures import MeasuresRecord
 from tests.adaptation.records import adaptation, measures

@@ -8,7 +8,7 @@ import numpy as np
 
 from taugate.calibration.relevance.model import AppliedRelevance
 from taugate.calibration.report.abstaining import shown_queries
-from taugate.calibration.report.label_errors import label_errors
+from taugate.calibration.report.questions import label_errors
 from taugate.calibration.report.terminal import refused_kinds, statement
 from taugate.calibration.settings.rules import ThresholdRule
 from taugate.registry.writer import CREATED_AT, RELEASE_ID

@@ -5,11 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from taugate.calibration.charts.numbers import metrics_line
-from taugate.calibration.charts.template import with_whole_options
+from taugate.calibration.charts import metrics_line
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
 from taugate.calibration.query_set.warnings import truncation_warning
-from taugate.calibration.report.page import page_warnings
+from taugate.calibration.report.page import page_warnings, with_whole_options
 from taugate.calibration.report.terminal import statement, table, unrestricted
 from taugate.registry.catalog import find
 from taugate.retrieval.release.layout import REPORT

@@ -9,7 +9,7 @@ from scipy import stats
 
 from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.metrics.ranking import JudgedQueries, discounts, ideal_dcg
-from taugate.calibration.risk import bounds
+from taugate.calibration.risk import certify as bounds
 from taugate.calibration.risk.certify import LossLimit, certify
 from taugate.calibration.risk.certify import p_values as of_steps
 from taugate.calibration.risk.steps import LossSteps, loss_steps

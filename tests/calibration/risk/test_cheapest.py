@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from taugate.calibration.metrics.clusters import SamplingUnits
+from taugate.calibration.metrics.documents import MIN_CALIBRATING, HoldoutSplit, QueryRoles
 from taugate.calibration.metrics.ranking import AnsweredQueries, JudgedQueries, ScoredQueries
-from taugate.calibration.metrics.splits import MIN_CALIBRATING, HoldoutSplit, QueryRoles
-from taugate.calibration.risk.cheapest import RuleVariant, certifying_count, remedy
 from taugate.calibration.risk.words import shortage
 from taugate.calibration.settings.rules import ThresholdRule
-from taugate.calibration.threshold.calibration_queries import CalibrationQueries
+from taugate.calibration.threshold.policy_choice import CalibrationQueries
+from taugate.calibration.threshold.shortage import RuleVariant, certifying_count, remedy
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.names import ThresholdKind
 from taugate.retrieval.release.evidence import Certificate

@@ -7,11 +7,16 @@ import pytest
 from scipy import optimize, stats
 
 from taugate.calibration.metrics.clusters import SamplingUnits
+from taugate.calibration.metrics.documents import HoldoutSplit
 from taugate.calibration.metrics.ranking import JudgedQueries, ideal_dcg
-from taugate.calibration.metrics.splits import HoldoutSplit
 from taugate.calibration.risk.certify import p_values, upper_loss_limit
-from taugate.calibration.risk.e_values import DocumentBets, DocumentLosses
-from taugate.calibration.risk.paired import min_detectable_loss, paired_losses, sample_size_factor
+from taugate.calibration.risk.evidence import (
+    DocumentBets,
+    DocumentLosses,
+    min_detectable_loss,
+    paired_losses,
+    sample_size_factor,
+)
 from taugate.calibration.risk.steps import LossSteps
 from taugate.calibration.settings.settings import WIDEST_MARGIN, default_margin
 from taugate.retrieval.index.top_k import TopK

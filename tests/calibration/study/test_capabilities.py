@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from taugate.calibration.study import decide, questions
+from taugate.calibration.study import decide, outcomes
 from taugate.calibration.study.run import RunSearch
 
 
@@ -16,7 +16,7 @@ def test_run_has_scores_alone() -> None:
     assert (run.vectors, run.random, run.describe, run.corpus) == (None, None, None, None)
 
 
-@pytest.mark.parametrize("module", [decide, questions])
+@pytest.mark.parametrize("module", [decide, outcomes])
 def test_decisions_ask_capabilities_not_classes(module: Any) -> None:
     calls = [node.func for node in ast.walk(ast.parse(inspect.getsource(module))) if isinstance(node, ast.Call)]
     assert "isinstance" not in {call.id for call in calls if isinstance(call, ast.Name)}

@@ -7,10 +7,10 @@ import numpy as np
 
 from taugate.calibration.abstention.refusal import MAX_LOST, LostShares, RefusalEvidence, ScoredQuestions
 from taugate.calibration.relevance.probes import LabelledSearch
-from taugate.calibration.study.growth import Best, Growth
+from taugate.calibration.study.refusing import Best, Growth
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.release.refusal_records import QuestionKind
-from taugate.retrieval.vectors.similarity import Float32
+from taugate.retrieval.vectors import Float32
 
 DOCUMENTS, QUERIES, OFF_TOPIC, DIMENSION = 400, 1500, 300, 24
 

@@ -7,11 +7,10 @@ import orjson
 import pytest
 
 from taugate.cli import main as cli
-from taugate.retrieval.release import questions
+from taugate.retrieval.release import queries
 from taugate.retrieval.release.layout import OUTCOMES, QUESTIONS
 from taugate.retrieval.release.manifest import Manifest
-from taugate.retrieval.release.query_arrays import Outcomes
-from taugate.retrieval.release.questions import CalibrationQuestion
+from taugate.retrieval.release.queries import CalibrationQuestion, Outcomes
 from taugate.retrieval.release.verify import verify_searchable
 
 
@@ -39,7 +38,7 @@ def test_listed_questions_have_outcomes_of_calibration(
     (release,) = tmp_path.glob("*Z-*")
     manifest = verify_searchable(release)
     listed = [
-        CalibrationQuestion(**orjson.loads(line)) for line in questions.read_calibration_questions(release / QUESTIONS)
+        CalibrationQuestion(**orjson.loads(line)) for line in queries.read_calibration_questions(release / QUESTIONS)
     ]
     assert [each.kind for each in listed].count("answerable") == manifest.data.answerable
     heldout = [each for each in listed if each.heldout]

@@ -7,11 +7,11 @@ import numpy as np
 from scipy import stats
 
 from taugate.calibration.metrics.clusters import SamplingUnits
+from taugate.calibration.metrics.documents import MIN_CALIBRATING, QueryRoles
 from taugate.calibration.metrics.ranking import ScoredQueries
-from taugate.calibration.metrics.splits import MIN_CALIBRATING, QueryRoles
 from taugate.calibration.relevance.model import estimate_relevance
 from taugate.calibration.settings.rules import ThresholdRule
-from taugate.calibration.threshold.calibration_queries import CalibrationQueries
+from taugate.calibration.threshold.policy_choice import CalibrationQueries
 from taugate.retrieval.policy.policy import relative
 from tests.calibration.relevance.test_relevance_fit import QUERIES, World
 

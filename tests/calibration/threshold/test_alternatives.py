@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from taugate.calibration.settings.rules import ThresholdRule
-from taugate.calibration.threshold.calibration_queries import CalibrationQueries
 from taugate.calibration.threshold.decide import alternatives, decide_policy
+from taugate.calibration.threshold.policy_choice import CalibrationQueries
 from tests.calibration.relevance.test_relevance_fit import QUERIES, World
 from tests.calibration.threshold.labelled import AUTO, decisions, evidence, zero
 

@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 
 from taugate.calibration.metrics.clusters import SamplingUnits
+from taugate.calibration.metrics.documents import QueryRoles
 from taugate.calibration.metrics.ranking import JudgedQueries, ScoredQueries
-from taugate.calibration.metrics.splits import QueryRoles
 from taugate.calibration.settings.rules import ThresholdRule
-from taugate.calibration.threshold.calibration_queries import CalibrationQueries
 from taugate.calibration.threshold.decide import decide_policy
-from taugate.calibration.threshold.policy_choice import CertifiablePolicy
+from taugate.calibration.threshold.policy_choice import CalibrationQueries, CertifiablePolicy
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.relevance import features
 from tests.calibration.relevance.test_relevance_fit import QUERIES, K, World

@@ -9,13 +9,13 @@ from scipy import stats
 from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.metrics.ranking import JudgedQueries, ScoredQueries
 from taugate.calibration.settings.rules import ThresholdRule
-from taugate.calibration.threshold.calibration_queries import CalibrationQueries
 from taugate.calibration.threshold.decide import (
     bootstrap_threshold,
     decide_policy,
     unrestricted_threshold,
     with_unrestricted,
 )
+from taugate.calibration.threshold.policy_choice import CalibrationQueries
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.release.outcome_records import PolicyRecord
 from tests.calibration.relevance.test_relevance_fit import QUERIES

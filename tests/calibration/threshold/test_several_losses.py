@@ -9,8 +9,8 @@ from scipy import stats
 from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.metrics.ranking import JudgedQueries, ScoredQueries
 from taugate.calibration.settings.rules import ThresholdRule
-from taugate.calibration.threshold.calibration_queries import CalibrationQueries
 from taugate.calibration.threshold.decide import decide_policy
+from taugate.calibration.threshold.policy_choice import CalibrationQueries
 from taugate.cli import main as cli
 from taugate.retrieval.index.top_k import TopK
 from tests.calibration.commands import arguments

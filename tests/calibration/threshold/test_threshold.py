@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from taugate.calibration.metrics.clusters import SamplingUnits
+from taugate.calibration.metrics.documents import HoldoutSplit
 from taugate.calibration.metrics.measure import Resamples, bootstrapped
 from taugate.calibration.metrics.ranking import JudgedQueries
-from taugate.calibration.metrics.splits import HoldoutSplit
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.threshold.decide import bootstrap_threshold, gamma, unrestricted_threshold
-from taugate.drift.overlap import overlap_thresholds, share_above
+from taugate.drift.signals import overlap_thresholds, share_above
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.names import Metric
 from taugate.retrieval.policy.policy import keep

@@ -14,7 +14,7 @@ from taugate.calibration.progress import Job
 from taugate.calibration.settings.update import UpdateSettings
 from taugate.calibration.update.job import update as update_release
 from taugate.ingestion.dataset.beir import read_dataset
-from taugate.ingestion.dataset.off_topic import off_topic_questions
+from taugate.ingestion.dataset.questions import off_topic_questions
 from taugate.ingestion.queries.near_misses import near_misses
 from taugate.registry import history, writer
 from taugate.registry.catalog import current_id, find, release_ids
@@ -23,7 +23,7 @@ from taugate.retrieval.encoder.encoder import ExportedEncoder, Tokens
 from taugate.retrieval.index.hybrid import HybridIndex
 from taugate.retrieval.query import Query
 from taugate.retrieval.release.layout import OUTCOMES
-from taugate.retrieval.release.query_arrays import Outcomes
+from taugate.retrieval.release.queries import Outcomes
 from taugate.retrieval.release.reader import load
 from taugate.retrieval.release.verify import verify
 from tests.calibration.commands import Capture, failure, small

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from taugate.cli.judging.session import Commands, JudgingSession
+from taugate.cli.judging import Commands, JudgingSession
 from taugate.ingestion.labels.judging import Judging
 
 
@@ -17,4 +17,4 @@ def press(monkeypatch: pytest.MonkeyPatch, keys: Iterable[str]) -> None:
             if session.question is None or not session.handle_key(key):
                 return
 
-    monkeypatch.setattr("taugate.cli.judging.web.judge_on_page", judge)
+    monkeypatch.setattr("taugate.cli.judging.judge_on_page", judge)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from taugate.cli import judging
 from taugate.cli import main as cli
-from taugate.cli.judging import web
 from tests.cli.judging.pressed import press
 
 
@@ -96,5 +96,5 @@ def test_page_opens_only_where_browser_has_windows(
         monkeypatch.delenv(name, raising=False)
     for name in variables:
         monkeypatch.setenv(name, "1")
-    assert web.open_in_browser("http://127.0.0.1:1/") is opens
+    assert judging.open_in_browser("http://127.0.0.1:1/") is opens
     assert opened == ["http://127.0.0.1:1/"] * opens

@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Browser
 
 from taugate.cli import main as cli
-from taugate.service.api.playground.files import page_files
+from taugate.service.api.playground.routes import page_files
 from tests.browser import cut_off, opened, violations
 from tests.cli.judging.conftest import Start
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from taugate.cli.judging.session import segments
+from taugate.cli.judging import segments
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,7 @@
 
 import pytest
 
-from taugate.ingestion.importers.columns import typed_column
-from taugate.ingestion.importers.delimited import parse_delimited
+from taugate.ingestion.importers.delimited import parse_delimited, typed_column
 from taugate.retrieval.documents.store import Scalar
 
 

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from taugate.ingestion.importers.delimited import parse_delimited
-from taugate.ingestion.importers.shown_numbers import lost_numbers
-from taugate.ingestion.importers.word_share import share_kept
+from taugate.ingestion.importers.word_share import lost_numbers, share_kept
 from taugate.ingestion.parsed import ParsedFile, UnreadableFile
 
 TEXTS = [

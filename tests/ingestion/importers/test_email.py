@@ -6,8 +6,7 @@ import pytest
 
 from taugate.ingestion.importers.email_message import parse_email
 from taugate.ingestion.importers.parse import PARSERS
-from taugate.ingestion.importers.shown_numbers import lost_numbers
-from taugate.ingestion.importers.word_share import share_kept
+from taugate.ingestion.importers.word_share import lost_numbers, share_kept
 from taugate.ingestion.parsed import ParsedFile, UnreadableFile
 
 

@@ -6,8 +6,7 @@ import re
 import pytest
 
 from taugate.ingestion.importers.html import parse_html
-from taugate.ingestion.importers.shown_numbers import lost_numbers
-from taugate.ingestion.importers.word_share import share_kept
+from taugate.ingestion.importers.word_share import lost_numbers, share_kept
 from taugate.ingestion.parsed import UnreadableFile
 
 PROSE = "The pump starts when the pressure falls below two bars, and it stops at four. " * 6

@@ -2,7 +2,7 @@
 
 import pytest
 
-from taugate.ingestion.importers.html_encoding import decode_page
+from taugate.ingestion.importers.html import decode_page
 
 
 def page(label: str, text: str, encoding: str) -> bytes:

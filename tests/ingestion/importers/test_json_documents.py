@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from taugate.ingestion.importers.json_documents import parse_json, parse_json_lines
-from taugate.ingestion.importers.shown_numbers import lost_numbers
-from taugate.ingestion.importers.word_share import share_kept
+from taugate.ingestion.importers.word_share import lost_numbers, share_kept
 from taugate.ingestion.parsed import ParsedDocument, UnreadableFile
 
 

@@ -6,8 +6,7 @@ import re
 import pytest
 
 from taugate.ingestion.importers.markdown import parse_markdown, parse_markdown_file
-from taugate.ingestion.importers.shown_numbers import lost_numbers
-from taugate.ingestion.importers.word_share import share_kept
+from taugate.ingestion.importers.word_share import lost_numbers, share_kept
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from taugate.ingestion.importers.number_formats import show_general, show_number, show_text
+from taugate.ingestion.importers.sheet_cells import show_general, show_number, show_text
 
 ACCOUNTING = '_(* #,##0.00_);_(* (#,##0.00);_(* "-"??_);_(@_)'
 

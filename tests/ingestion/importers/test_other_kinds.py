@@ -5,8 +5,7 @@ import json
 import pytest
 
 from taugate.ingestion.importers.parse import PARSERS
-from taugate.ingestion.importers.shown_numbers import lost_numbers
-from taugate.ingestion.importers.word_share import share_kept
+from taugate.ingestion.importers.word_share import lost_numbers, share_kept
 from taugate.ingestion.parsed import ParsedDocument, ParsedFile, UnreadableFile
 from tests.ingestion.importers.office_files import archive
 

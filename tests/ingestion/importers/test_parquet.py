@@ -9,9 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from taugate.ingestion.importers.parquet import parse_parquet
-from taugate.ingestion.importers.shown_numbers import lost_numbers
-from taugate.ingestion.importers.word_share import share_kept
+from taugate.ingestion.importers.records import parse_parquet
+from taugate.ingestion.importers.word_share import lost_numbers, share_kept
 from taugate.ingestion.parsed import ParsedFile, UnreadableFile
 
 

@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from taugate.ingestion.importers.pdf import parse_pdf
-from taugate.ingestion.importers.shown_numbers import lost_numbers
-from taugate.ingestion.importers.word_share import share_kept
+from taugate.ingestion.importers.word_share import lost_numbers, share_kept
 from taugate.ingestion.parsed import ParsedDocument, UnreadableFile
 
 

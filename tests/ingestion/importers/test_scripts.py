@@ -4,8 +4,7 @@ import pytest
 
 from taugate.ingestion.importers.parse import PARSERS
 from taugate.ingestion.importers.scripts import Script, join_scripts, script_text, without_scripts
-from taugate.ingestion.importers.shown_numbers import lost_numbers
-from taugate.ingestion.importers.word_share import share_kept
+from taugate.ingestion.importers.word_share import lost_numbers, share_kept
 from tests.ingestion.importers.office_files import docx, part, pptx
 from tests.ingestion.importers.test_other_kinds import open_document
 

@@ -10,7 +10,7 @@ from taugate.cli import main as cli
 from taugate.ingestion.importers.html import parse_html
 from taugate.ingestion.importers.office_package import text_outside_tags
 from taugate.ingestion.importers.parse import IsolatedParser, ReadFile
-from taugate.ingestion.importers.shown_numbers import lost_numbers
+from taugate.ingestion.importers.word_share import lost_numbers
 from taugate.ingestion.parsed import prose_document
 from taugate.retrieval.documents.store import MetadataValue
 

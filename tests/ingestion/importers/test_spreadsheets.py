@@ -2,9 +2,8 @@
 
 import pytest
 
-from taugate.ingestion.importers.shown_numbers import lost_numbers
 from taugate.ingestion.importers.spreadsheets import parse_spreadsheet
-from taugate.ingestion.importers.word_share import share_kept
+from taugate.ingestion.importers.word_share import lost_numbers, share_kept
 from taugate.ingestion.parsed import ParsedDocument, UnreadableFile
 from tests.ingestion.importers.office_files import archive, open_document_sheet, part, rows, styles, xlsx
 

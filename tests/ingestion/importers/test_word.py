@@ -5,9 +5,8 @@ import zipfile
 
 import pytest
 
-from taugate.ingestion.importers.shown_numbers import lost_numbers
 from taugate.ingestion.importers.word import parse_docx
-from taugate.ingestion.importers.word_share import count_words, share_kept
+from taugate.ingestion.importers.word_share import count_words, lost_numbers, share_kept
 from taugate.ingestion.parsed import UnreadableFile
 from tests.ingestion.importers.office_files import archive, docx, paragraph, part
 

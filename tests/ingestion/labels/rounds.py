@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from taugate.ingestion.labels.journal import Entry, Journal, pair_of
 from taugate.ingestion.labels.sample import Round, SampledQuery
+from taugate.ingestion.labels.session import Entry, Journal, pair_of
 from taugate.retrieval.documents.store import Document
 
 K = 2

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from taugate.ingestion.labels.agreement import Vote, agreement, cohen_kappa
+from taugate.ingestion.labels.verdicts import Vote, agreement, cohen_kappa
 
 
 def votes(yes_yes: int, yes_no: int, no_yes: int, no_no: int) -> list[Vote]:

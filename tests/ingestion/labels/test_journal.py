@@ -6,7 +6,7 @@ import pytest
 
 from taugate.errors import InputError
 from taugate.ingestion.dataset.lines import LineError
-from taugate.ingestion.labels.journal import Entry, Journal, open_journal, pair_of
+from taugate.ingestion.labels.session import Entry, Journal, open_journal, pair_of
 from taugate.retrieval.documents.store import Document
 
 

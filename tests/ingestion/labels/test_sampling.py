@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from taugate.ingestion.labels.sampling import ABOVE, BELOW, NEAR, outcome_deviations, strata_of, stratum_order, weights
+from taugate.ingestion.labels.sample import ABOVE, BELOW, NEAR, outcome_deviations, strata_of, stratum_order, weights
 from taugate.ingestion.labels.verdicts import Verdicts
 from tests.ingestion.labels.rounds import judged, passages, round_of, sampled
 

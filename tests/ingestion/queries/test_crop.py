@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from taugate.errors import InputError
 from taugate.ingestion.dataset.beir import read_dataset
-from taugate.ingestion.queries.crop import crop
-from taugate.ingestion.queries.generate import generate_crops, sample_documents
+from taugate.ingestion.queries.generate import crop, generate_crops, sample_documents
 
 WORDS = [f"w{number}" for number in range(200)]
 TEXT = " ".join(WORDS)

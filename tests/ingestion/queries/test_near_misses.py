@@ -9,8 +9,7 @@ from taugate.cli.main import main
 from taugate.ingestion.dataset.beir import Dataset, read_dataset
 from taugate.ingestion.dataset.queries import NEAR_MISS_KINDS
 from taugate.ingestion.queries.near_misses import NearMiss, make_near_misses, near_misses
-from taugate.ingestion.queries.substitutes import asks_amount, opposite
-from taugate.ingestion.queries.term_index import TermIndex, index_terms, stem
+from taugate.ingestion.queries.term_index import TermIndex, asks_amount, index_terms, opposite, stem
 
 ENGLISH = [
     ("Who designed the bridge of Arlen in the valley?", "Otto Brandt designed the Arlen bridge, which opened in 1871."),

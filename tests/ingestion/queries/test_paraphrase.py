@@ -3,10 +3,9 @@
 import pytest
 
 from taugate.errors import InputError
+from taugate.ingestion.dataset.questions import QuestionRule
 from taugate.ingestion.queries.paraphrase import ParaphrasePrompt, paraphrases_by_model, paraphrases_by_rules
-from taugate.ingestion.queries.prompt import Prompt
-from taugate.ingestion.queries.question_rule import QuestionRule
-from taugate.ingestion.queries.replies import Completion
+from taugate.ingestion.queries.prompt import Completion, Prompt
 
 
 def test_english_paraphrases_are_polite_or_key_words() -> None:

@@ -10,8 +10,7 @@ import pytest
 from taugate.errors import InputError
 from taugate.ingestion.dataset.queries import read_queries
 from taugate.ingestion.runs.http_store import TRIES, HttpStore
-from taugate.ingestion.runs.recording import RunFile, read_run_queries, record_run
-from taugate.ingestion.runs.returned_texts import add_run
+from taugate.ingestion.runs.recording import RunFile, add_run, read_run_queries, record_run
 from taugate.ingestion.runs.run import Run
 from taugate.ingestion.runs.search_request import StoreRequest, StoreSearch
 from tests.language_model import Fault, html, send, status

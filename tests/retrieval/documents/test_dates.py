@@ -7,11 +7,9 @@ import pytest
 from pydantic_core import PydanticCustomError
 
 from taugate.errors import InputError
-from taugate.retrieval.documents.dates import instant, written
-from taugate.retrieval.documents.field_types import FieldTypes
 from taugate.retrieval.documents.filter_schema import read_filter
-from taugate.retrieval.documents.filters import filter_json
-from taugate.retrieval.documents.metadata import Metadata, holds
+from taugate.retrieval.documents.filters import filter_json, instant, written
+from taugate.retrieval.documents.metadata import FieldTypes, Metadata, holds
 from taugate.retrieval.documents.store import Document
 
 DATES = [

@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taugate.errors import InputError
-from taugate.retrieval.documents.field_types import FieldType, FieldTypes
 from taugate.retrieval.documents.filters import BOOLEANS, NUMBERS, TEXTS, Filter, Not, OneOf, Range
-from taugate.retrieval.documents.metadata import Metadata
+from taugate.retrieval.documents.metadata import FieldType, FieldTypes, Metadata
 from taugate.retrieval.documents.store import Document
 
 VALUES = st.one_of(

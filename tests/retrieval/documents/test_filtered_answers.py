@@ -7,7 +7,7 @@ from taugate.errors import InputError
 from taugate.retrieval.documents.filters import Filter, OneOf, Range, all_of
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import Document
-from taugate.retrieval.index.build import build
+from taugate.retrieval.index.approximate import build
 from taugate.retrieval.policy.background import Background
 from taugate.retrieval.policy.names import PolicyKind
 from taugate.retrieval.policy.policy import Policy

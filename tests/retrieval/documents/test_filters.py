@@ -11,11 +11,10 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from taugate.errors import InputError, ReleaseError
-from taugate.retrieval.documents.columns import Column, TagColumn
+from taugate.retrieval.documents.columns import Column, SortedValues, TagColumn
 from taugate.retrieval.documents.filter_schema import read_filter
 from taugate.retrieval.documents.filters import Filter, OneOf, Range, all_of
 from taugate.retrieval.documents.metadata import Metadata, holds
-from taugate.retrieval.documents.sorted_values import SortedValues
 from taugate.retrieval.documents.store import Document, MetadataValue, Scalar
 
 MIXED: list[Scalar] = [

@@ -10,7 +10,7 @@ import pytest
 import zaragoza_construction_faq
 
 from taugate.errors import EncoderError
-from taugate.retrieval import gpu
+from taugate.retrieval import hardware
 from taugate.retrieval.encoder.encoder import CONFIG, ExportedEncoder
 from taugate.retrieval.encoder.graph import MODEL, Graph
 from taugate.retrieval.encoder.tokenizer import TOKENIZER
@@ -38,12 +38,12 @@ def test_vector_is_independent_of_batch(encoder: Path) -> None:
 
 @pytest.mark.gpu
 def test_gpu_gives_the_vectors_of_processors(encoder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if not gpu.cuda_available():
+    if not hardware.cuda_available():
         pytest.skip("no GPU, or a build of onnxruntime without CUDA")
     on_gpu = ExportedEncoder.load(encoder)
     assert isinstance(on_gpu._model, Graph)
     assert on_gpu._model.on_gpu
-    monkeypatch.setattr(gpu, "cuda_available", lambda: False)
+    monkeypatch.setattr(hardware, "cuda_available", lambda: False)
     on_processors = ExportedEncoder.load(encoder)
     np.testing.assert_allclose(on_gpu.encode(TEXTS, "document"), on_processors.encode(TEXTS, "document"), atol=1e-5)
 
@@ -129,7 +129,7 @@ def test_build_for_gpus_without_gpu_is_logged(
     encoder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: ["CUDAExecutionProvider"])
-    monkeypatch.setattr(gpu, "has_driver", lambda: False)
-    gpu.new_session(encoder / "model.onnx", onnxruntime.SessionOptions())
+    monkeypatch.setattr(hardware, "has_driver", lambda: False)
+    hardware.new_session(encoder / "model.onnx", onnxruntime.SessionOptions())
     (record,) = caplog.records
     assert "no GPU is visible" in record.__dict__["fields"]["reason"]

@@ -4,11 +4,10 @@ import time
 
 import numpy as np
 
-from taugate.retrieval.documents.field_types import FieldTypes
+from taugate.retrieval.documents.metadata import FieldTypes
 from taugate.retrieval.documents.store import Document
+from taugate.retrieval.engines.connect import EngineRecord, SampleDigest, sampled_positions, shard_digest
 from taugate.retrieval.engines.engine import Engine, GraphParameters, Rows
-from taugate.retrieval.engines.record import EngineRecord
-from taugate.retrieval.engines.verify import SampleDigest, sampled_positions, shard_digest
 from tests.vectors import unit
 
 N, D = 1500, 24

@@ -10,12 +10,10 @@ import pytest
 from taugate.errors import InputError, ReleaseError
 from taugate.retrieval.documents.filters import DATES, AnyOf, Filter, Not, OneOf, Range
 from taugate.retrieval.documents.metadata import Metadata
+from taugate.retrieval.engines.connect import EngineRecord, open_verified
 from taugate.retrieval.engines.engine import Collection, Engine, GraphParameters, Rows
-from taugate.retrieval.engines.index import EngineIndex
-from taugate.retrieval.engines.record import EngineRecord
-from taugate.retrieval.engines.verify import open_verified
-from taugate.retrieval.index.approximate import ApproximateIndex
-from taugate.retrieval.index.build import build
+from taugate.retrieval.engines.search import EngineIndex
+from taugate.retrieval.index.approximate import ApproximateIndex, build
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.top_k import DocumentSubset, Index
 from tests.retrieval.engines.corpus import COPIES, D, N, corpus, recorded, soon, upload

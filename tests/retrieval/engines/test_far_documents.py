@@ -15,7 +15,7 @@ from taugate.retrieval.documents.store import Document
 from taugate.retrieval.engines import pgvector, search
 from taugate.retrieval.engines.connect import connect
 from taugate.retrieval.engines.engine import Rows
-from taugate.retrieval.engines.index import EngineIndex
+from taugate.retrieval.engines.search import EngineIndex
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.top_k import DocumentSubset, TopK
 from tests.retrieval.engines.corpus import recorded, soon, upload

@@ -8,8 +8,8 @@ import pytest
 from taugate.errors import EngineUnavailable, InputError
 from taugate.retrieval.engines.connect import connect
 from taugate.retrieval.engines.engine import Candidates, EngineKind, Rows
-from taugate.retrieval.engines.index import EngineIndex
 from taugate.retrieval.engines.replicas import Replicas
+from taugate.retrieval.engines.search import EngineIndex
 from tests.loopback import HOST, free_port
 from tests.pace import at_most
 from tests.retrieval.engines.corpus import COPIES, corpus, recorded, soon, upload

@@ -12,17 +12,17 @@ import pytest
 
 from taugate.errors import EngineUnavailable, ReleaseError
 from taugate.retrieval.documents.filters import Filter, Not, OneOf
-from taugate.retrieval.engines import hybrid
-from taugate.retrieval.engines.access import EngineAccess
+from taugate.retrieval.engines import corpus
+from taugate.retrieval.engines.connect import EngineAccess
+from taugate.retrieval.engines.corpus import EngineHybridIndex
 from taugate.retrieval.engines.engine import Collection
-from taugate.retrieval.engines.hybrid import EngineHybridIndex
-from taugate.retrieval.engines.index import EngineIndex
+from taugate.retrieval.engines.search import EngineIndex
 from taugate.retrieval.index.hybrid import HybridIndex
 from taugate.retrieval.index.top_k import DocumentSubset, TopK
 from taugate.retrieval.query import Query
 from taugate.retrieval.release.layout import LEXICAL
 from taugate.retrieval.release.reader import Release, load
-from taugate.retrieval.vectors.queries import HybridVectors
+from taugate.retrieval.vectors import HybridVectors
 from tests.engine_release import Pair, write_pair
 from tests.retrieval.engines.servers import NAMES, running
 
@@ -102,7 +102,7 @@ def test_results_equal_in_process(both: tuple[Release, Release], queries: Hybrid
 def test_unlisted_filter_is_evaluated_by_engine(
     both: tuple[Release, Release], queries: HybridVectors, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hybrid, "_LISTED", 0)
+    monkeypatch.setattr(corpus, "_LISTED", 0)
     check_equal(both, queries, FILTERS[name])
 
 

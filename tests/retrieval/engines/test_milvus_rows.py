@@ -7,7 +7,7 @@ import pytest
 from taugate.errors import InputError
 from taugate.retrieval.documents.store import Document, write_document
 from taugate.retrieval.engines.engine import Rows
-from taugate.retrieval.engines.milvus_rows import ROWS_A_REQUEST, requests
+from taugate.retrieval.engines.milvus import ROWS_A_REQUEST, requests
 
 
 def rows(count: int, characters: int, **metadata: list[str]) -> Rows:

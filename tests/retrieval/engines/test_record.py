@@ -8,11 +8,11 @@ import orjson
 import pytest
 from pydantic import ValidationError
 
-from taugate.retrieval.documents.field_types import FieldTypes
 from taugate.retrieval.documents.filters import OneOf, Range
+from taugate.retrieval.documents.metadata import FieldTypes
 from taugate.retrieval.documents.store import Document
+from taugate.retrieval.engines.connect import EngineRecord
 from taugate.retrieval.engines.filters import FilterDialect, condition, date_key, filterable
-from taugate.retrieval.engines.record import EngineRecord
 from tests.retrieval.engines.corpus import corpus
 
 RECORD = EngineRecord(

@@ -14,10 +14,9 @@ from taugate.calibration.engines.upload import ensure_uploaded
 from taugate.calibration.progress import Job
 from taugate.errors import EngineUnavailable, ReleaseError
 from taugate.retrieval.engines import replicas
-from taugate.retrieval.engines.connect import connect
+from taugate.retrieval.engines.connect import connect, open_verified
 from taugate.retrieval.engines.engine import CollectionState
 from taugate.retrieval.engines.replicas import Replicas
-from taugate.retrieval.engines.verify import open_verified
 from tests.postgres_process import PostgresProcess, postgres
 from tests.retrieval.engines.corpus import D, corpus, recorded, soon, upload
 from tests.retrieval.engines.servers import silent_server

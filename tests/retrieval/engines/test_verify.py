@@ -3,9 +3,8 @@
 import pytest
 
 from taugate.errors import ReleaseError
+from taugate.retrieval.engines.connect import EngineRecord, open_verified
 from taugate.retrieval.engines.engine import CollectionState, Positions, Rows
-from taugate.retrieval.engines.record import EngineRecord
-from taugate.retrieval.engines.verify import open_verified
 from tests.retrieval.engines.corpus import D, corpus, soon
 
 ROWS = corpus(9)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from taugate.retrieval.index.flat import MAX_CANDIDATES, SPARE, Propose, exact_top_k
-from taugate.retrieval.vectors.similarity import Float32, pair_similarity
+from taugate.retrieval.vectors import Float32, pair_similarity
 
 N, D = 4000, 24
 

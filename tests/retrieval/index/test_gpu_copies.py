@@ -14,12 +14,11 @@ import faiss
 import numpy as np
 import pytest
 
-from taugate.retrieval import gpu
-from taugate.retrieval.index.approximate import AnyIndex, ApproximateIndex
-from taugate.retrieval.index.build import build
+from taugate.retrieval import hardware
+from taugate.retrieval.index.approximate import AnyIndex, ApproximateIndex, build
 from taugate.retrieval.index.flat import MAX_NEIGHBOURS
-from taugate.retrieval.index.names import Kind
 from taugate.retrieval.index.top_k import TopK
+from taugate.retrieval.names import Kind
 from tests.retrieval.drawn import KINDS, D, K, clustered
 from tests.vectors import unit
 
@@ -100,12 +99,12 @@ class FakeCopy:
 @pytest.fixture
 def fake_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGpu]:
     fake = FakeGpu()
-    monkeypatch.setattr(gpu, "gpu_count", lambda: 1)
+    monkeypatch.setattr(hardware, "gpu_count", lambda: 1)
     monkeypatch.setattr(faiss, "StandardGpuResources", fake.new_resources, raising=False)
     monkeypatch.setattr(faiss, "index_cpu_to_gpu", fake.copy, raising=False)
-    gpu._resources.cache_clear()
+    hardware._resources.cache_clear()
     yield fake
-    gpu._resources.cache_clear()
+    hardware._resources.cache_clear()
 
 
 @pytest.fixture(scope="module")
@@ -151,7 +150,7 @@ def test_gpu_results_equal_those_of_processors(
     on_gpu = with_lists(kind, documents).search(queries, K)
     assert fake_gpu.calls
     with monkeypatch.context() as without:
-        without.setattr(gpu, "gpu_count", lambda: 0)
+        without.setattr(hardware, "gpu_count", lambda: 0)
         check_equal(on_gpu, with_lists(kind, documents).search(queries, K))
 
 
@@ -182,7 +181,7 @@ def test_copy_without_memory_falls_back(
     kind: Kind, documents: np.ndarray, queries: np.ndarray, fake_gpu: FakeGpu, caplog: pytest.LogCaptureFixture
 ) -> None:
     fake_gpu.failure = RuntimeError(NO_MEMORY)
-    with caplog.at_level(logging.WARNING, gpu.__name__):
+    with caplog.at_level(logging.WARNING, hardware.__name__):
         found = with_lists(kind, documents).search(queries, K)
     (line,) = caplog.records
     assert line.message == "an index is searched on processors, not on the GPU"
@@ -200,7 +199,7 @@ def test_search_without_memory_falls_back_for_good(
     expected = index.search(queries, K)
     calls = len(fake_gpu.calls)
     fake_gpu.failure = RuntimeError(NO_MEMORY)
-    with caplog.at_level(logging.WARNING, gpu.__name__):
+    with caplog.at_level(logging.WARNING, hardware.__name__):
         check_equal(index.search(queries, K), expected)
         fake_gpu.failure = None
         check_equal(index.search(queries, K), expected)
@@ -218,10 +217,10 @@ def test_more_results_than_gpu_limit_use_processors(documents: np.ndarray, fake_
 def test_gpu_and_processors_agree(
     kind: Kind, documents: np.ndarray, queries: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if not gpu.gpu_count():
+    if not hardware.gpu_count():
         pytest.skip("no GPU, or a faiss build without GPU support")
     index = with_lists(kind, documents)
     on_gpu = index.search(queries, K)
     assert index.gpu
-    monkeypatch.setattr(gpu, "gpu_count", lambda: 0)
+    monkeypatch.setattr(hardware, "gpu_count", lambda: 0)
     check_equal(on_gpu, with_lists(kind, documents).search(queries, K))

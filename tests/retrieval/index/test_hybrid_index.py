@@ -5,17 +5,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from taugate.retrieval.cut import DocumentSearch
 from taugate.retrieval.index import hybrid
-from taugate.retrieval.index.build import build
+from taugate.retrieval.index.approximate import build
 from taugate.retrieval.index.files import load_index, save
 from taugate.retrieval.index.flat import FaissIndex
-from taugate.retrieval.index.grouping import DocumentSearch
 from taugate.retrieval.index.hybrid import HybridIndex
 from taugate.retrieval.index.lexical import LexicalIndex, share_of
-from taugate.retrieval.index.names import Kind
 from taugate.retrieval.index.top_k import DocumentSubset, TopK, first_of_each
 from taugate.retrieval.index.words import hybrid_vectors
-from taugate.retrieval.vectors.queries import HybridVectors
+from taugate.retrieval.names import Kind
+from taugate.retrieval.vectors import HybridVectors
 from tests.retrieval.drawn import KINDS
 from tests.retrieval.drawn_texts import text_vectors, zipf_texts
 

@@ -9,7 +9,7 @@ import pytest
 from taugate.errors import ReleaseError
 from taugate.retrieval.index.files import load_index, save
 from taugate.retrieval.index.flat import FlatIndex
-from taugate.retrieval.vectors.similarity import rounding_bound
+from taugate.retrieval.vectors import rounding_bound
 from tests.vectors import unit
 
 

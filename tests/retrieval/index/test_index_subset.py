@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 
 from taugate.errors import InputError
-from taugate.retrieval.index.approximate import ApproximateIndex
-from taugate.retrieval.index.build import build, subset
+from taugate.retrieval.index.approximate import ApproximateIndex, build, subset
 from taugate.retrieval.index.files import load_index, save
-from taugate.retrieval.index.names import INDEX_KINDS, Kind
+from taugate.retrieval.names import INDEX_KINDS, Kind
 from tests.retrieval.drawn import KINDS, D, K, clustered
 from tests.vectors import unit
 

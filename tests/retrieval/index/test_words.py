@@ -15,8 +15,8 @@ from taugate.retrieval.index.hybrid import HybridIndex
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.words import WordRule, characters, hybrid_vectors, query_terms, terms, words
 from taugate.retrieval.policy.policy import Policy
+from taugate.retrieval.query import score_parts
 from taugate.retrieval.retriever import Retriever
-from taugate.retrieval.score_parts import score_parts
 
 WORDS = {
     "Oil, CRISIS of 1973!": ["oil", "crisis", "of", "1973"],

@@ -15,7 +15,7 @@ from taugate.retrieval.release.golden import GoldenQuery, check, differences, re
 from taugate.retrieval.release.layout import GOLDEN
 from taugate.retrieval.release.reader import load
 from taugate.retrieval.retriever import Retriever
-from taugate.retrieval.vectors.similarity import Float32
+from taugate.retrieval.vectors import Float32
 
 
 @pytest.fixture(scope="module")

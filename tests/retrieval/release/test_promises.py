@@ -7,8 +7,7 @@ import pytest
 
 from taugate.retrieval.release.evidence import Certificate, EvidenceRecord, Interval, StrataRecord, StratumRecord
 from taugate.retrieval.release.outcome_records import PolicyRecord
-from taugate.retrieval.release.promises.asking import ask_promises, promises
-from taugate.retrieval.release.promises.promise import NOTHING, StatedRecords
+from taugate.retrieval.release.promises import NOTHING, StatedRecords, ask_promises, promises
 from taugate.retrieval.release.refusal_records import ErrorLimit, RefusalRecord, RefusedQuestions, RequestedLimits
 
 UNIT = EvidenceRecord(unit="query", units=200, design_effect=1.0)

@@ -10,7 +10,7 @@ from safetensors.numpy import load_file, save_file
 
 from taugate.errors import ReleaseError
 from taugate.registry.catalog import find
-from taugate.retrieval.release.query_arrays import Reference
+from taugate.retrieval.release.queries import Reference
 from taugate.retrieval.release.reader import load
 from tests.drift.similarities import reference
 

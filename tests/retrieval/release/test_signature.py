@@ -14,8 +14,7 @@ from taugate.registry.catalog import find
 from taugate.registry.signing import read_private_key, sign
 from taugate.retrieval.release.layout import MANIFEST, SIGNATURE
 from taugate.retrieval.release.reader import load
-from taugate.retrieval.release.signature import TrustedKeys
-from taugate.retrieval.release.verify import verify
+from taugate.retrieval.release.verify import TrustedKeys, verify
 from tests.keys import write_keys
 
 

@@ -9,9 +9,8 @@ import pytest
 from taugate.cli import main as cli
 from taugate.registry.catalog import find
 from taugate.retrieval.policy.names import PolicyKind
-from taugate.retrieval.release.query_arrays import Reference
+from taugate.retrieval.release.queries import Reference, quantiles, threshold_curve
 from taugate.retrieval.release.reader import load
-from taugate.retrieval.release.threshold_curve import quantiles, threshold_curve
 
 
 def drawn(queries: int, k: int, seed: int) -> Reference:

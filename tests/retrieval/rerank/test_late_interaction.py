@@ -10,9 +10,15 @@ from taugate.errors import EncoderError, ReleaseError, RerankerUnavailable
 from taugate.retrieval.encoder.bert import PRECISIONS
 from taugate.retrieval.encoder.graph import MODEL
 from taugate.retrieval.encoder.tokenizer import TOKENIZER
-from taugate.retrieval.rerank import largest_products
-from taugate.retrieval.rerank.largest_products import StoredTokens, coded
-from taugate.retrieval.rerank.late_interaction import TOKEN_VECTORS, LateInteraction, TokenVectors, write_token_vectors
+from taugate.retrieval.rerank import late_interaction
+from taugate.retrieval.rerank.late_interaction import (
+    TOKEN_VECTORS,
+    LateInteraction,
+    StoredTokens,
+    TokenVectors,
+    coded,
+    write_token_vectors,
+)
 from taugate.retrieval.rerank.token_encoder import CONFIG, TokenEncoder
 from taugate.storage.tensors import read_tensors, write_tensors
 from tests.fake_token_encoder import DIMENSION, write_fake_token_encoder
@@ -54,12 +60,12 @@ def test_products_have_the_bits_of_plain_c_by_every_path_and_are_those_of_numpy(
     exact = [(tokens[offsets[place] : offsets[place + 1]] @ query.T).max(axis=0) for place in positions]
     results = []
     for path in range(len(kernel.paths(PRECISIONS["int8"]))):
-        monkeypatch.setattr(largest_products, "_FASTEST", path)
-        results.append(largest_products.largest_products(query, stored, positions))
+        monkeypatch.setattr(late_interaction, "_FASTEST", path)
+        results.append(late_interaction.largest_products(query, stored, positions))
     assert len({result.tobytes() for result in results}) == 1
     np.testing.assert_allclose(results[0], exact, atol=0.5)  # of products of length 14 · 14
-    monkeypatch.setattr(largest_products, "kernel", None)
-    by_numpy = largest_products.largest_products(query, stored, positions)
+    monkeypatch.setattr(late_interaction, "kernel", None)
+    by_numpy = late_interaction.largest_products(query, stored, positions)
     np.testing.assert_allclose(by_numpy, results[0], rtol=1e-5, atol=1e-4)
 
 

@@ -14,7 +14,7 @@ from taugate.retrieval.policy.policy import Policy
 from taugate.retrieval.rerank.endpoint import endpoint_at
 from taugate.retrieval.rerank.reranker import KnownPair, TextReranker
 from taugate.retrieval.rerank.stage import Ranked, SecondStage, SecondStageRule
-from taugate.retrieval.vectors.similarity import Float32
+from taugate.retrieval.vectors import Float32
 from tests.rerank_server import RerankServer
 
 TEXTS = ["aaaa", "b", "ccc", "dd", "e"]

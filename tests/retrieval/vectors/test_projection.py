@@ -7,7 +7,7 @@ import pytest
 from safetensors.numpy import save
 
 from taugate.errors import ReleaseError
-from taugate.retrieval.vectors.projection import Projection
+from taugate.retrieval.vectors import Projection
 from tests.vectors import unit
 
 

@@ -4,8 +4,8 @@ import asyncio
 import time
 from pathlib import Path
 
-from taugate.service.access.rate_limit import tolerance
-from taugate.service.access.shared_rates import SharedRates
+from taugate.service.access.admission import tolerance
+from taugate.service.replicas import SharedRates
 from tests.pace import at_most
 from tests.redis_process import RedisProcess
 from tests.service.access.files import APP, bearer, entry, write

@@ -11,10 +11,10 @@ import pytest
 from fastapi import FastAPI
 
 from taugate.registry.catalog import find
-from taugate.retrieval.explained import Explanation
 from taugate.retrieval.explanation import explain
+from taugate.retrieval.query import Explanation
 from taugate.retrieval.release.reader import Release, load
-from taugate.service.api.explain import ExplainResponse
+from taugate.service.api.search import ExplainResponse
 from taugate.service.pipeline import search
 from tests.service.access.files import bearer, entry, write
 from tests.service.inprocess import PATIENCE, Gated, depth_is, until, with_gate

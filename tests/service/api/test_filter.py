@@ -17,7 +17,7 @@ from taugate.retrieval.documents.filters import OneOf, Range
 from taugate.retrieval.query import Query
 from taugate.retrieval.release.layout import METADATA
 from taugate.retrieval.release.reader import Release, load
-from taugate.retrieval.vectors.similarity import shortest_decimal
+from taugate.retrieval.vectors import shortest_decimal
 from tests.service.test_metrics import scrape
 from tests.service.with_metadata import with_metadata
 from tests.service_process import ServiceProcess

@@ -10,7 +10,7 @@ from taugate.registry.catalog import find
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.query import Query
 from taugate.retrieval.release.reader import Release, load
-from taugate.retrieval.vectors.similarity import shortest_decimal
+from taugate.retrieval.vectors import shortest_decimal
 from tests.chunked_release import write_chunked_release
 from tests.prometheus_process import until
 from tests.redis_process import RedisProcess

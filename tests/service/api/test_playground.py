@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
-from taugate.service.api.playground.files import PAGE_HEADERS, page_files
+from taugate.service.api.playground.routes import PAGE_HEADERS, page_files
 from taugate.service.app import create_app
 from taugate.service.settings import Settings
 from tests.service.access.files import ENTRIES, write

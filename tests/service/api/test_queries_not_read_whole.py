@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from taugate.drift.query_log import LoggedQuery, read_query_log
-from taugate.service.api.explain import ExplainResponse
 from taugate.service.api.schemas import SearchResponse
+from taugate.service.api.search import ExplainResponse
 from tests.fake_encoder import MAX_LENGTH
 from tests.prometheus_process import until
 from tests.redis_process import RedisProcess

@@ -13,10 +13,9 @@ import pytest
 from taugate.registry.catalog import find
 from taugate.retrieval.query import Query
 from taugate.retrieval.release.reader import load
-from taugate.service.cache.cache import MemoryCache
 from taugate.service.drift.worker_store import WorkerStore
-from taugate.service.pipeline.forms import SearchForm, write_body
-from taugate.service.pipeline.record import SearchRecord, ShownReply
+from taugate.service.pipeline.record import SearchForm, SearchRecord, ShownReply, write_body
+from taugate.service.pipeline.reply import MemoryCache
 
 KEY = "taugate:5:20261121T212206Z-911c6aa76f09:int8:reply:{:064x}"
 

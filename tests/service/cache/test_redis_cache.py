@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from taugate.service.cache.redis_cache import RedisCache
+from taugate.service.replicas import RedisCache
 from tests.pace import at_most
 from tests.redis_process import RedisProcess
 

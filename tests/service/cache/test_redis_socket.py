@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from taugate.service.cache.redis_cache import RedisCache
-from taugate.service.drift.fleet import Fleet
+from taugate.service.replicas import Fleet, RedisCache
 from tests.prometheus_process import until
 from tests.redis_process import RedisProcess
 from tests.service.test_metrics import scrape

@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from taugate.service.app import openapi_document
-from taugate.service.http.endpoints import ENDPOINTS
+from taugate.service.http.operation import ENDPOINTS
 from tests.service.contract.conformance import KEY, conformance, with_keys
 from tests.service.contract.hooks import CODES, KNOWN_FIELD
 from tests.service_process import ServiceProcess

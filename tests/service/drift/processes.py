@@ -9,13 +9,12 @@ import numpy as np
 import orjson
 from prometheus_client import CollectorRegistry
 
-from taugate.drift.baseline import Baseline, OrdinaryRange
+from taugate.drift.monitor import Baseline, OrdinaryRange
 from taugate.drift.observations import JudgedReplies, Observations
 from taugate.retrieval.release.reader import Release
-from taugate.service.drift.alarms import DriftAlarms
-from taugate.service.drift.fleet import Fleet
-from taugate.service.drift.gauges import DriftGauges
+from taugate.service.drift.alarms import DriftAlarms, DriftGauges
 from taugate.service.drift.worker_store import FILE, WorkerStore
+from taugate.service.replicas import Fleet
 from taugate.service.settings import Settings
 from tests.redis_process import RedisProcess
 from tests.service.drift.traffic import SIGNAL, observed

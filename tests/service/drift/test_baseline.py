@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from taugate.drift.baseline import Baseline, OrdinaryRange
+from taugate.drift.monitor import Baseline, OrdinaryRange
 from taugate.registry.catalog import find
 from taugate.retrieval.release.layout import baseline_path
 from taugate.retrieval.release.reader import Release

@@ -12,7 +12,7 @@ from taugate.drift.query_log import LoggedJudgement, read_query_log
 from taugate.ingestion.labels.traffic import learn_from_traffic
 from taugate.registry.catalog import find
 from taugate.retrieval.documents.store import Document, DocumentStore, DocumentWriter
-from taugate.service.drift.feedback import _MAX_EARLIER, Feedback
+from taugate.service.drift.watch import _MAX_EARLIER, Feedback
 from taugate.service.drift.worker_store import WorkerStore
 from taugate.service.errors import Invalid, NotFound
 from tests.prometheus_process import until
@@ -60,7 +60,7 @@ def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     moment = [1000.0]
     monkeypatch.setattr("time.time", lambda: moment[0])
     monkeypatch.setattr("time.monotonic", lambda: moment[0])
-    monkeypatch.setattr("taugate.service.drift.feedback.STORE_SECONDS", 0.0)
+    monkeypatch.setattr("taugate.service.drift.watch.STORE_SECONDS", 0.0)
     return moment
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from taugate.drift.rules import MIN_IN_WINDOW
+from taugate.drift.signals import MIN_IN_WINDOW
 from tests.prometheus_process import until
 from tests.service.drift.traffic import NO_ALARM, FastDriftService, foreign_queries, ordinary
 from tests.service.test_metrics import scrape

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from taugate.calibration.replay.log import read_log
+from taugate.calibration.replay import read_log
 from taugate.drift.query_log import LoggedJudgement, LoggedQuery, read_query_log
 from taugate.ingestion.labels.traffic import NothingLearnedError, learn_from_traffic
 from taugate.retrieval.comparability import NotComparable
@@ -21,11 +21,10 @@ from taugate.retrieval.query import Query
 from taugate.retrieval.release.reader import Release
 from taugate.retrieval.rerank.stage import SecondStage, SecondStageRule
 from taugate.retrieval.retriever import Retriever
-from taugate.service.drift.feedback import Feedback
 from taugate.service.drift.query_log import Judged, QueryLog, ServedReply, judgements, observations
+from taugate.service.drift.watch import Feedback
 from taugate.service.drift.worker_store import WorkerStore
-from taugate.service.pipeline.forms import search_fields
-from taugate.service.pipeline.record import RANDOM_DOCUMENTS, SearchRecord, ShownReply
+from taugate.service.pipeline.record import RANDOM_DOCUMENTS, SearchRecord, ShownReply, search_fields
 from tests.service.api.test_queries_not_read_whole import LONG, UNREADABLE
 
 K = 5

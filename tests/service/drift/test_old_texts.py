@@ -13,9 +13,8 @@ from taugate.drift.query_log import hashed_filter
 from taugate.registry.catalog import find
 from taugate.retrieval.query import Query
 from taugate.retrieval.release.reader import Release, load
-from taugate.service.drift import old_texts
-from taugate.service.drift.old_texts import forget_old_texts
-from taugate.service.drift.query_log import QueryLog, ServedReply
+from taugate.service.drift import query_log
+from taugate.service.drift.query_log import QueryLog, ServedReply, forget_old_texts
 from tests.prometheus_process import until
 from tests.service.records import record
 from tests.service_process import ServiceProcess
@@ -99,7 +98,7 @@ def test_log_rotated_during_copy_is_unchanged(tmp_path: Path, monkeypatch: pytes
                 file.write(expected)
         return hashed(query)
 
-    monkeypatch.setattr(old_texts, "hashed", rotate)
+    monkeypatch.setattr(query_log, "hashed", rotate)
     assert forget_old_texts(log, 7, NOW) == 0
     assert log.read_bytes() == expected
 

@@ -8,7 +8,7 @@ import pytest
 from taugate.drift.observations import Observations
 from taugate.retrieval.release.reader import Release
 from taugate.service.drift import alarms
-from taugate.service.drift.fleet import Fleet
+from taugate.service.replicas import Fleet
 from tests.service.drift.processes import ALARM, InFile, Process, split_in_three
 from tests.service.drift.traffic import NO_ALARM
 

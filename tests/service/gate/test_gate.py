@@ -8,7 +8,7 @@ import httpx
 import numpy as np
 import pytest
 
-from taugate.calibration.replay.log import AnsweredLog
+from taugate.calibration.replay import AnsweredLog
 from taugate.drift.observations import hashed
 from taugate.drift.query_log import LoggedQuery, read_query_log
 from taugate.registry.catalog import find

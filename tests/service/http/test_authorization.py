@@ -11,8 +11,7 @@ from fastapi import FastAPI
 from pydantic import SecretStr
 
 from taugate.service.app import create_app
-from taugate.service.http.endpoints import ENDPOINTS
-from taugate.service.http.operation import Operation, Operations
+from taugate.service.http.operation import ENDPOINTS, Operation, Operations
 from taugate.service.settings import Settings
 from tests.service.access.files import APP, ENTRIES, JUDGE, OLD, OPS, SCRAPER, bearer, write
 

@@ -9,7 +9,7 @@ import pytest
 from taugate.service.access.admission import Admission
 from taugate.service.errors import Overloaded
 from taugate.service.http.bodies import read_body
-from taugate.service.http.endpoints import BodyLimit
+from taugate.service.http.operation import BodyLimit
 from taugate.service.settings import Settings
 
 LIMIT, MOST, OF_A_KEY, BATCHES = 1000, 64, 8, 4

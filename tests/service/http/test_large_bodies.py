@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from taugate.service.api.gate_schemas import GateBatchRequest, GateRequest
+from taugate.service.api.gate import GateBatchRequest, GateRequest
 from taugate.service.api.schemas import BatchRequest
 from taugate.service.errors import ApiError, Invalid
-from taugate.service.http import large_bodies
-from taugate.service.http.bodies import read_json
-from taugate.service.http.large_bodies import read_large_json
+from taugate.service.http import bodies
+from taugate.service.http.bodies import read_json, read_large_json
 
 LISTS: dict[type[BaseModel], Sequence[str]] = {
     GateRequest: ("results",),
@@ -101,7 +100,7 @@ def test_invalid_json_is_bad_json(body: bytes) -> None:
 def test_too_many_values_are_refused_before_objects_are_built(
     body: dict[str, Any], place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(large_bodies, "read_json", None)
+    monkeypatch.setattr(bodies, "read_json", None)
     model = GateRequest if "results" in body else GateBatchRequest if "results" in place else BatchRequest
     with pytest.raises(Invalid, match=f"^{place}: has "):
         asyncio.run(read_large_json(json.dumps(body).encode(), model, LISTS[model]))
@@ -125,8 +124,8 @@ def test_event_loop_runs_between_pieces(monkeypatch: pytest.MonkeyPatch) -> None
         await read_large_json(body, GateRequest, LISTS[GateRequest])
         working.cancel()
 
-    monkeypatch.setattr(large_bodies, "read_json", read)
+    monkeypatch.setattr(bodies, "read_json", read)
     asyncio.run(scenario())
     assert len(sizes) > 10
-    assert max(sizes) <= large_bodies._PIECE_VALUES
+    assert max(sizes) <= bodies._PIECE_VALUES
     assert {*range(1, len(sizes))} <= {*turns}, "after each piece"

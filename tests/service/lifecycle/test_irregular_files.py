@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 
 from taugate.registry.promotion import promote
-from taugate.registry.remote.transfer import promote_remote, push
+from taugate.registry.transfer import promote_remote, push
 from taugate.service.app import create_app
 from taugate.service.settings import Settings
 from tests.service.access.files import OPS, bearer, entry

@@ -13,7 +13,7 @@ from prometheus_client.utils import floatToGoString
 from taugate.registry.promotion import promote
 from taugate.retrieval.release.layout import MANIFEST
 from taugate.retrieval.release.reader import load
-from taugate.service.drift.gauges import similarity_buckets
+from taugate.service.drift.alarms import similarity_buckets
 from tests.prometheus_process import until
 from tests.service.conftest import Two
 from tests.service.drift.traffic import FastDriftService

@@ -11,10 +11,10 @@ from onnxruntime import InferenceSession
 
 from taugate.errors import ReleaseError
 from taugate.registry.catalog import find, release_ids
-from taugate.registry.remote.private import PRIVATE
+from taugate.registry.download import PRIVATE
 from taugate.registry.signing import read_private_key, sign
 from taugate.retrieval.encoder import graph
-from taugate.retrieval.engines.access import EngineAccess
+from taugate.retrieval.engines.connect import EngineAccess
 from taugate.retrieval.release.reader import load
 from taugate.service.lifecycle.loading import trusting
 from taugate.service.settings import Settings

@@ -13,8 +13,7 @@ import orjson
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.encoder.encoder import Tokens
 from taugate.retrieval.query import Answer, Query
-from taugate.service.pipeline.forms import SearchForm, write_body
-from taugate.service.pipeline.record import SearchRecord
+from taugate.service.pipeline.record import SearchForm, SearchRecord, write_body
 from taugate.service.pipeline.search import SearchPipeline
 
 PATIENCE = 10

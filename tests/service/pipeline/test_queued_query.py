@@ -25,4 +25,4 @@ def test_queues_know_no_reply_form() -> None:
     imported = [
         node.module for node in ast.walk(ast.parse(inspect.getsource(queue))) if isinstance(node, ast.ImportFrom)
     ]
-    assert "taugate.service.pipeline.forms" not in imported
+    assert "taugate.service.pipeline.record" not in imported

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taugate.service.access.admission import Admission
-from taugate.service.cache.cache import SingleFlight
 from taugate.service.errors import DeadlineExceeded, Overloaded
+from taugate.service.pipeline.reply import SingleFlight
 from taugate.service.settings import Settings
 
 KEYS = ("a", "b")

@@ -12,8 +12,8 @@ import pytest
 from playwright.sync_api import Browser, Route, expect
 
 from taugate.retrieval.policy.policy import POLICIES
-from taugate.retrieval.release.questions import CalibrationQuestion
-from taugate.service.api.playground.files import page_files
+from taugate.retrieval.release.queries import CalibrationQuestion
+from taugate.service.api.playground.routes import page_files
 from tests.browser import cut_off, violations
 from tests.retrieval.release.clones import SUMMARY, with_refusals
 from tests.service.playground.conftest import QUESTION, Playground, open_playground

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from taugate.registry.remote.private import private_folder
+from taugate.registry.download import private_folder
+from taugate.retrieval.hardware import processors
 from taugate.service.runtime.resources import allocate_file
-from taugate.storage.control_groups import processors
 from tests.service_process import ServiceProcess
 
 _HIDE = """

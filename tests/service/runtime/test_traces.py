@@ -14,8 +14,8 @@ import pytest
 from taugate.cli.serve import listen
 from taugate.errors import InputError
 from taugate.service.pipeline.search import observing
-from taugate.service.runtime import traces
-from taugate.service.runtime.traces import SpanRef, Trace
+from taugate.service.runtime import logs
+from taugate.service.runtime.logs import SpanRef, Trace
 from taugate.service.settings import read_settings
 from tests.service.access.files import APP, ENTRIES, bearer, write
 from tests.service.runtime.collector import Collector, Span
@@ -198,7 +198,7 @@ def test_silent_collector_delays_nothing(releases: Path) -> None:
 
 
 def test_endpoint_without_extra_is_refused(releases: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(traces, "find_spec", lambda name: None)
+    monkeypatch.setattr(logs, "find_spec", lambda name: None)
     settings = read_settings(releases=releases, port=0, otlp_endpoint="http://127.0.0.1:4318")
     with pytest.raises(InputError, match=r"TAUGATE_OTLP_ENDPOINT: .*taugate\[traces\]"):
         listen(settings)

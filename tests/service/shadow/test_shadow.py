@@ -12,8 +12,7 @@ from taugate.retrieval.query import Query
 from taugate.retrieval.release.layout import MANIFEST
 from taugate.retrieval.release.reader import load
 from taugate.service.pipeline.search import SearchPipeline
-from taugate.service.shadow.gauges import answer, kept_of, overlap
-from taugate.service.shadow.shadow import Shadow
+from taugate.service.shadow import Shadow, answer, kept_of, overlap
 from tests.prometheus_process import until
 from tests.service.conftest import Two
 from tests.service.test_metrics import scrape

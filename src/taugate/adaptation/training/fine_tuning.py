@@ -1,7 +1,11 @@
-"""Fine-tuning with triplets of query, positive and negative: through the whole encoder, or through its last layers.
+"""Fine-tuning with triplets through the whole encoder or its last layers, and merging with the base by averaging.
 
 The loss is the contrastive one of "Unsupervised Domain Adaption for Neural Information Retrieval" (§4.1, InfoNCE), in
 sentence-transformers' form: among all positives and negatives of a step, a query has to be nearest to its own positive.
+
+Merging: averages the weights of a trained encoder and its base. Weights that were fine-tuned from the same start can be
+averaged (Wortsman et al., "Robust fine-tuning of zero-shot models", CVPR 2022, eq. 1). Most of the learned gain is
+kept, and most of the forgotten knowledge is restored.
 """
 
 from collections import defaultdict
@@ -10,22 +14,29 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
 from sentence_transformers.base.sampler import DefaultBatchSampler
 from sentence_transformers.sentence_transformer.losses import CachedMultipleNegativesRankingLoss
 from torch.utils.data import SequentialSampler
 
-from taugate.adaptation.linear.map import LinearMap
-from taugate.adaptation.linear.modules import append_map
+from taugate.adaptation.adapter import append_map
+from taugate.adaptation.linear import LinearMap
+from taugate.adaptation.settings import writing_to
 from taugate.adaptation.training.plan import NothingToLearn
-from taugate.adaptation.training.repeated_texts import RepeatedTextsLoss
 from taugate.adaptation.training.run import Schedule, TrainingRun
-from taugate.adaptation.training.upper_layers import LowerStates, states_file, transformer_layers, upper_model
-from taugate.adaptation.unfinished import writing_to
+from taugate.adaptation.training.upper_layers import (
+    LowerStates,
+    RepeatedTextsLoss,
+    states_file,
+    transformer_layers,
+    upper_model,
+)
 
 if TYPE_CHECKING:
     from datasets import Dataset
+
 
 _SCALE = 20.0  # a temperature of 0.05, the same as for the adapter
 _MINI_BATCH = 32  # texts in memory at once, independent of the batch
@@ -183,3 +194,17 @@ def _freeze_maps(model: SentenceTransformer) -> None:
     for module in model:
         if type(module).__name__ == "Dense":
             module.requires_grad_(False)
+
+
+def merge(base: SentenceTransformer, trained: SentenceTransformer, weight: float) -> None:
+    """Replace the weights of a trained model by (1 − w)·base + w·trained, in place.
+
+    Args:
+        base: Base model.
+        trained: Trained model of the same modules.
+        weight: w, in 0…1.
+    """
+    originals = dict(base.named_parameters())
+    with torch.no_grad():
+        for name, parameter in trained.named_parameters():
+            parameter.copy_(torch.lerp(originals[name], parameter, weight))

@@ -22,7 +22,7 @@ from sentence_transformers.base.sampler import BatchSamplers
 from torch.utils.data import Dataset, SequentialSampler
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from taugate.adaptation.unfinished import writing_to
+from taugate.adaptation.settings import writing_to
 from taugate.calibration.progress import Job, Task
 from taugate.errors import EncoderError
 from taugate.storage.files import atomic_write

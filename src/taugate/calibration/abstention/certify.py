@@ -3,7 +3,7 @@
 A query is refused if its score is below τ. There are two claims about one τ: at most a share β of unanswerable queries
 is answered, and at most a share γ of answerable ones is refused. As τ rises, the first error falls and the second
 rises, so each claim is tested from its safe end: β from above, γ from below, by fixed-sequence testing
-(`calibration/risk/bounds.py`). That gives τ_β, above which the first claim holds, and τ_γ, below which the second
+(`calibration/risk/certify.py`). That gives τ_β, above which the first claim holds, and τ_γ, below which the second
 holds; both hold for every τ between them.
 
 Certificates for several losses of a cut are one intersection–union test with an undivided error, because τ stops at the
@@ -40,7 +40,7 @@ from taugate.retrieval.release.refusal_records import (
     ScoreCandidate,
     TradeOff,
 )
-from taugate.retrieval.vectors.similarity import Float32
+from taugate.retrieval.vectors import Float32
 
 # Shares of answerable queries refused at which the report gives the certified limit of the other error.
 _REFUSED = (0.01, 0.02, 0.05, 0.10, 0.20, 0.30, 0.50)

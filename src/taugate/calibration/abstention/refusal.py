@@ -1,4 +1,4 @@
-"""The default refusal: ρ, a threshold of the best similarity below which a query as a whole gets no result.
+"""The default refusal ρ, a threshold of the best similarity, and how many unanswerable queries get a result.
 
 ρ refuses nearly all questions about other subjects, nearly all short requests to an assistant, and as many of the
 user's unanswerable queries as it can, while few right answers are lost. It is the lowest threshold that does so,
@@ -27,15 +27,17 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from taugate.calibration.metrics.clusters import ClusterIds, SamplingUnits
-from taugate.calibration.metrics.ranking import AnsweredQueries
+from taugate.calibration.metrics.ranking import AnsweredQueries, ScoredQueries
+from taugate.calibration.relevance.fitting import UnansweredQuestions
 from taugate.calibration.risk.certify import upper_loss_limit
 from taugate.calibration.risk.steps import LossSteps
 from taugate.calibration.settings.rules import CONFIDENCE, ThresholdRule
 from taugate.retrieval.policy.abstention import AnswerRule, ScoreName
-from taugate.retrieval.policy.policy import Mask
+from taugate.retrieval.policy.policy import POLICIES, Mask, keep
 from taugate.retrieval.release.evidence import Interval
+from taugate.retrieval.release.outcome_records import PolicyRecord
 from taugate.retrieval.release.refusal_records import QuestionKind, RefusalRecord, RefusedQuestions
-from taugate.retrieval.vectors.similarity import Float32
+from taugate.retrieval.vectors import Float32
 
 # Largest share of the right answers that the default ρ may lose: one query in seventy.
 MAX_LOST = 0.015
@@ -295,3 +297,42 @@ def share_at_most(happened: Mask, units: SamplingUnits) -> float:
     """
     steps = LossSteps.of_empty((~happened).astype(np.float32)[:, None], replace(units, cap=None))
     return upper_loss_limit(steps, 0.5, CONFIDENCE)
+
+
+def refused_unanswerable(
+    scored: ScoredQueries, policy: PolicyRecord, units: SamplingUnits, refusal: StudiedRefusal | None
+) -> RefusedQuestions:
+    """Count the labelled unanswerable queries without a result, among those that did not choose a score.
+
+    If limits were certified on these queries, the certified limit is that of the share.
+
+    Args:
+        scored: All queries with their results.
+        policy: Policy in force.
+        units: Sampling units of all unanswerable queries.
+        refusal: What refuses queries as a whole, within limits; None if nothing does.
+    """
+    empty: Mask = ~np.any(scored.unanswerable_kept(policy.kind, policy.threshold), axis=1)
+    if refusal is None or refusal.certifying is None or refusal.record.limits is None:
+        return count_refused(empty, units)
+    rows, certified = refusal.certifying[1], refusal.record.limits.answered.upper
+    counted = count_refused(empty[rows], units.take(rows))
+    # A rule that is kept from an earlier release may answer more than was certified there.
+    if not refusal.record.certified or counted.answered > certified:
+        return counted
+    return counted.model_copy(update={"lower": 1 - certified})
+
+
+def refused_off_topic(
+    questions: UnansweredQuestions, relevance: Float32 | None, policy: PolicyRecord
+) -> RefusedQuestions:
+    """Count the questions from another field without a result; they are searched and cut as any query is.
+
+    Args:
+        questions: The questions with their results.
+        relevance: (o, K) float32 relevance of the results; None without a model.
+        policy: Policy in force.
+    """
+    kept = keep(POLICIES[policy.kind].decide(questions.top.scores, relevance), policy.threshold)
+    empty: Mask = ~np.any(kept, axis=1)
+    return count_refused(empty, SamplingUnits.from_clusters(questions.clusters))

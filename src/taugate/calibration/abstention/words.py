@@ -4,7 +4,7 @@ import math
 
 from taugate.calibration.settings.rules import CONFIDENCE
 from taugate.retrieval.release.manifest import DataRecord
-from taugate.retrieval.release.promises.promise import percent_at_most
+from taugate.retrieval.release.promises import percent_at_most
 from taugate.retrieval.release.refusal_records import ErrorLimit, QuestionKind, RefusedQuestions, RequestedLimits
 
 # Descriptions of the scores for people (`taugate.retrieval.policy.abstention.ScoreName`).

@@ -1,20 +1,202 @@
-"""Compare a new release with the current one by a promotion rule."""
+"""Compares a new release with the current one by a promotion rule, clause by clause.
 
-from dataclasses import dataclass
+Evaluate a promotion rule between two releases, clause by clause. A clause holds if the data show, with the confidence,
+that the new release is not worse than the current one by more than the margin. This is non-inferiority, not "no
+significant difference", which few queries would always give. All clauses have to hold, so each can be tested at the
+full level: if one of them is false, the rule holds no more often than that clause alone would (intersection–union test,
+Berger 1982).
+"""
+
+import math
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from taugate.calibration.comparison.rule import PromotionRule
-from taugate.calibration.comparison.verdicts import ClauseVerdict, MeasuredRelease, evaluate_rule
+import numpy as np
+
+from taugate.calibration.comparison.rule import MARGIN, QUANTITIES, Clause, PromotionRule, QuantitySample
+from taugate.calibration.metrics.clusters import SamplingUnits, Unit
+from taugate.calibration.risk.evidence import min_detectable_loss, paired_losses, sample_size_factor
+from taugate.calibration.settings.rules import CONFIDENCE
+from taugate.calibration.settings.settings import default_margin
 from taugate.errors import InputError, NotPromoted, ReleaseError
 from taugate.registry.catalog import current_id, find
 from taugate.retrieval.release.layout import OUTCOMES, digest_of
-from taugate.retrieval.release.query_arrays import Outcomes
-from taugate.retrieval.release.signature import TrustedKeys
-from taugate.retrieval.release.verify import verify
+from taugate.retrieval.release.manifest import ReleaseManifest
+from taugate.retrieval.release.queries import Outcomes
+from taugate.retrieval.release.search_records import GateStatement
+from taugate.retrieval.release.verify import TrustedKeys, verify
+
+Test = Literal["paired", "two samples"]
+Finding = Literal["holds", "not shown", "worse"]
 
 # Why nothing had to be compared.
 Reason = Literal["first release", "same content"]
+
+
+@dataclass(frozen=True)
+class MeasuredRelease:
+    """A release to compare: its manifest, and the outcomes of its queries."""
+
+    manifest: ReleaseManifest
+    outcomes: Outcomes
+
+    @property
+    def k(self) -> int:
+        """Number of results per query before the threshold."""
+        return self.manifest.policy.k
+
+    def sample(self, name: str) -> QuantitySample:
+        """Read the quantity `name` of each query."""
+        return QUANTITIES[name](self.outcomes, self.k)
+
+
+@dataclass(frozen=True)
+class ClauseVerdict:
+    """The verdict on one clause.
+
+    Attributes:
+        clause: With the margin that was applied.
+        widened: Whether that margin is above the default because these queries cannot show less.
+        current: Mean of the current release over queries.
+        new: Mean of the new release over queries.
+        upper: Upper limit of how much worse the new release is.
+        confidence: Of `upper`.
+        finding: "worse" if the mean is worse by more than the margin, "not shown" if only `upper` is.
+        test: Paired if both releases have the same queries.
+        unit: Unit of the mean that `upper` limits: the average query or the average document.
+        statement: The means for which the clause holds; None if it does not.
+        detectable: The value of `upper` if nothing had changed; None for two samples.
+        needed: Number of queries like these that would show that the clause holds; None if no number would.
+        queries: Number of queries of the current and of the new release.
+        documents: Number of documents that the new release's queries are about.
+    """
+
+    clause: Clause
+    widened: bool
+    current: float
+    new: float
+    upper: float
+    confidence: float
+    finding: Finding
+    test: Test
+    unit: Unit
+    statement: GateStatement | None
+    detectable: float | None
+    needed: int | None
+    queries: tuple[int, int]
+    documents: int
+
+
+@dataclass(frozen=True)
+class MeanDifference:
+    """The difference of two means: how much worse the new release is.
+
+    Attributes:
+        mean: Measured difference, −1…1, below 0 if the new release is better.
+        upper: Upper confidence limit.
+        test: Paired if both releases have the same queries.
+        units: Sampling units of the new release's queries.
+        query_upper: Upper limit for the average query, if `upper` is for the average document and the test is paired.
+        detectable: The value of `upper` if nothing had changed; None for two samples, whose limit depends on the means.
+    """
+
+    mean: float
+    upper: float
+    test: Test
+    units: SamplingUnits
+    query_upper: float | None
+    detectable: float | None
+
+
+def evaluate_rule(rule: PromotionRule, current: MeasuredRelease, new: MeasuredRelease) -> list[ClauseVerdict]:
+    """Evaluate each clause of a rule; raises InputError if the two releases cannot be compared."""
+    if current.k != new.k:
+        raise InputError(
+            f"{new.manifest.release_id}: has K = {new.k}, and the current release {current.manifest.release_id} "
+            f"{current.k}; a rule compares only releases of the same K; calibrate with --k {current.k}, or promote "
+            "without a rule"
+        )
+    return [_verdict(clause, current.sample(clause.quantity), new.sample(clause.quantity)) for clause in rule.clauses]
+
+
+def _verdict(clause: Clause, current: QuantitySample, new: QuantitySample) -> ClauseVerdict:
+    samples = (current, new) if clause.way == "lower" else (_inverted(current), _inverted(new))
+    difference = mean_difference(*samples, CONFIDENCE)
+    margin = clause.margin
+    if margin is None:
+        margin = MARGIN if difference.detectable is None else default_margin(MARGIN, difference.detectable)
+    finding: Finding = "worse" if difference.mean > margin else "not shown"
+    if difference.upper <= margin:
+        finding = "holds"
+    return ClauseVerdict(
+        clause=replace(clause, margin=margin),
+        widened=clause.margin is None and margin > MARGIN,
+        current=float(current.values.mean()),
+        new=float(new.values.mean()),
+        upper=difference.upper,
+        confidence=CONFIDENCE,
+        finding=finding,
+        test=difference.test,
+        unit=difference.units.unit,
+        statement=_statement(difference, margin) if finding == "holds" else None,
+        detectable=difference.detectable,
+        needed=queries_to_show(*samples, margin, CONFIDENCE) if finding == "not shown" else None,
+        queries=(len(current), len(new)),
+        documents=difference.units.documents,
+    )
+
+
+def _statement(difference: MeanDifference, margin: float) -> GateStatement:
+    """Name the means within the margin: of the average query, of the average document, or of both."""
+    if difference.query_upper is not None and difference.query_upper <= margin:
+        return "document and query"
+    return difference.units.unit
+
+
+def _inverted(sample: QuantitySample) -> QuantitySample:
+    """Turn a quantity that must not rise into one that must not fall."""
+    return replace(sample, values=1 - sample.values)
+
+
+def mean_difference(old: QuantitySample, new: QuantitySample, confidence: float) -> MeanDifference:
+    """Measure how far the mean of `new` is below that of `old`; the samples are paired if their queries are the same.
+
+    Args:
+        old: At least one query.
+        new: At least one query.
+        confidence: Of the upper limit.
+    """
+    units = SamplingUnits.from_clusters(new.clusters)
+    if np.array_equal(old.query, new.query):
+        losses = old.values - new.values
+        loss, detectable = paired_losses(losses, units), min_detectable_loss(units, confidence)
+        query_upper = None
+        if units.unit == "document":
+            query_upper = paired_losses(losses, units, "query").upper_limit(confidence)
+        return MeanDifference(loss.mean, loss.upper_limit(confidence), "paired", units, query_upper, detectable)
+    # If one sample is by document, both are, so that the two means have the same unit.
+    effect = max(units.design_effect, SamplingUnits.from_clusters(old.clusters).design_effect)
+    units = replace(units, design_effect=effect)
+    before, missed = (
+        paired_losses(old.values, SamplingUnits(old.clusters, effect)),
+        paired_losses(1 - new.values, units),
+    )
+    mean = before.mean - (1 - missed.mean)
+    widths = (loss.upper_limit(confidence) - loss.mean for loss in (before, missed))
+    return MeanDifference(mean, min(1.0, mean + math.hypot(*widths)), "two samples", units, None, None)
+
+
+def queries_to_show(old: QuantitySample, new: QuantitySample, margin: float, confidence: float) -> int | None:
+    """Estimate how many queries like these would show that the mean falls by no more than the margin.
+
+    None for two samples, and if no number of queries would show it.
+    """
+    if not np.array_equal(old.query, new.query):
+        return None
+    loss = paired_losses(old.values - new.values, SamplingUnits.from_clusters(new.clusters))
+    factor = sample_size_factor(loss, margin, 1 - confidence)
+    return None if factor is None else math.ceil(factor * len(new))
 
 
 @dataclass(frozen=True)

@@ -1,37 +1,131 @@
-"""The papers' measures of one encoder that need more texts or more searches than a calibration has."""
+"""The papers' measures of one encoder that need more texts or searches than a calibration has.
 
+Forgetting: measures an adapted encoder on everyday questions outside its domain. Thresholds paper §4.1 and Table 4:
+encoders that were adapted to a domain lose accuracy on a general data set.
+"""
+
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from functools import cache
+from pathlib import Path
+from typing import Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from taugate.calibration.acceptance.baseline import RankingOutcomes, SearchTrial
-from taugate.calibration.comparison.general_set import general_set
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.corpus import encode
-from taugate.calibration.metrics.familiarity import PARAPHRASES, QUERIES, domain_familiarity
-from taugate.calibration.metrics.isotropy import isotropy
-from taugate.calibration.metrics.separation import separation
-from taugate.calibration.metrics.spectrum import PowerLaw, power_law, spectrum
-from taugate.calibration.metrics.transformations import TRANSFORMATIONS
+from taugate.calibration.metrics.clusters import PerQuery, SamplingUnits, clusters
+from taugate.calibration.metrics.embeddings import (
+    PARAPHRASES,
+    QUERIES,
+    TRANSFORMATIONS,
+    PowerLaw,
+    domain_familiarity,
+    isotropy,
+    power_law,
+    separation,
+    spectrum,
+)
 from taugate.calibration.progress import Job
-from taugate.ingestion.dataset.beir import LabelledQuery
-from taugate.ingestion.queries.crop import sampling_key
+from taugate.calibration.risk.evidence import paired_losses
+from taugate.calibration.settings.rules import CONFIDENCE
+from taugate.ingestion.dataset.beir import read_dataset
+from taugate.ingestion.dataset.labelled_queries import LabelledQuery
+from taugate.ingestion.dataset.questions import QuestionRule
+from taugate.ingestion.queries.generate import sampling_key
 from taugate.ingestion.queries.paraphrase import paraphrases_by_model, paraphrases_by_rules
-from taugate.ingestion.queries.question_rule import QuestionRule
-from taugate.ingestion.queries.replies import LanguageModel
+from taugate.ingestion.queries.prompt import LanguageModel
 from taugate.retrieval.encoder.encoder import ExportedEncoder, Role
-from taugate.retrieval.release.evidence import IsotropyRecord, Record
-from taugate.retrieval.release.measures import Distances, PowerLawRecord
-from taugate.retrieval.vectors.queries import map_dense
-from taugate.retrieval.vectors.similarity import Float32
+from taugate.retrieval.release.evidence import Interval, IsotropyRecord, Record
+from taugate.retrieval.release.measures import Distances, ForgettingRecord, PairedChange, PowerLawRecord
+from taugate.retrieval.vectors import Float32, map_dense
+
+_FOLDER = Path(__file__).with_name("general")
 
 Encode = Callable[[Sequence[str], Role], Float32]
 BINS = 100  # of a histogram of distances, 0 to 2
 TEXTS = 400  # approximate number of texts encoded for the measures: the general set, and queries with paraphrases
 UNCHANGED = "none"  # name of no transformation
+
+
+@dataclass(frozen=True)
+class GeneralSet:
+    """The general set that comes with Taugate (calibration/comparison/general/README.md).
+
+    Attributes:
+        passages: Texts of the documents.
+        queries: Queries with the passages that answer them.
+    """
+
+    passages: Sequence[str]
+    queries: Sequence[LabelledQuery]
+
+    @classmethod
+    def read(cls, folder: Path = _FOLDER) -> Self:
+        """Read the set from a folder in the BEIR layout, without chunks."""
+        with tempfile.TemporaryDirectory(prefix="taugate-") as spool:
+            dataset = read_dataset(folder, "test", Path(spool))
+            return cls([document.encoded_text for document in dataset.documents], dataset.answerable)
+
+    def judge(self, passages: Float32, questions: Float32) -> RankingOutcomes:
+        """Search each question, and return accuracy@1 and NDCG@10.
+
+        Args:
+            passages: (N, d) float32, in the order of the set.
+            questions: (q, d) float32 by the same encoder, in the order of the set.
+        """
+        return SearchTrial.build(self.queries, questions, passages, 1).outcomes()
+
+    def compare(self, before: RankingOutcomes, after: RankingOutcomes) -> ForgettingRecord:
+        """Compare two encoders from their results of `judge`."""
+        units = SamplingUnits.from_clusters(clusters(self.queries))
+        return ForgettingRecord(
+            questions=len(self.queries),
+            accuracy=_change(before.accuracy, after.accuracy, units),
+            ndcg=_change(before.ndcg, after.ndcg, units),
+        )
+
+
+@cache
+def general_set() -> GeneralSet:
+    """Return the general set that comes with Taugate, read once."""
+    return GeneralSet.read()
+
+
+def _change(before: PerQuery, after: PerQuery, units: SamplingUnits) -> PairedChange:
+    losses = paired_losses(before - after, units)
+    lower, upper = losses.lower_limit(CONFIDENCE), losses.upper_limit(CONFIDENCE)
+    return PairedChange(
+        before=float(before.mean()),
+        after=float(after.mean()),
+        change=Interval(mean=0.0 - losses.mean, lower=-upper, upper=-lower),
+    )
+
+
+def forgetting_words(record: ForgettingRecord, *, unmerged: bool) -> str:
+    """State in one line how general questions changed, and what helps if they are worse.
+
+    Args:
+        record: Record of the change.
+        unmerged: Whether the encoder has trained weights that could be merged with the base's.
+    """
+    change = record.ndcg.change
+    change_line = (
+        f"NDCG@10 {_points(change.mean)} points ({_points(change.lower)} to {_points(change.upper)}), accuracy@1 "
+        f"{_points(record.accuracy.change.mean)}, on {record.questions} everyday questions"
+    )
+    if not record.lost:
+        return change_line
+    if unmerged:
+        return f"{change_line}; if the encoder has to answer such questions too, try --recipe merge, or keep its base"
+    return f"{change_line}; if the encoder has to answer such questions too, keep its base"
+
+
+def _points(share: float) -> str:
+    return f"{round(100 * share, 1) + 0.0:+.1f}"  # never -0.0
 
 
 def encode_with(encoder: ExportedEncoder, job: Job, documents: ExportedEncoder | None = None) -> Encode:

@@ -6,17 +6,16 @@ from typing import Self
 
 import numpy as np
 
-from taugate.calibration.charts.numbers import fixed
-from taugate.calibration.comparison.decision import measured
+from taugate.calibration.charts import fixed
+from taugate.calibration.comparison.decision import ClauseVerdict, evaluate_rule, measured
+from taugate.calibration.comparison.publish import verdict_sentence
 from taugate.calibration.comparison.rule import Clause, PromotionRule
-from taugate.calibration.comparison.verdicts import ClauseVerdict, evaluate_rule
-from taugate.calibration.comparison.words import verdict_sentence
 from taugate.errors import InputError
 from taugate.retrieval.policy.policy import POLICIES
 from taugate.retrieval.release.layout import REFERENCE
 from taugate.retrieval.release.manifest import ReleaseManifest
 from taugate.retrieval.release.outcome_records import PolicyRecord
-from taugate.retrieval.release.query_arrays import Reference
+from taugate.retrieval.release.queries import Reference
 from taugate.retrieval.release.verify import is_of_run
 
 # What the new retriever finds, what its gate loses, and what that costs, each with the default margin.

@@ -1,23 +1,36 @@
-"""A cache of embeddings on disk, so that a second calibration need not compute them again.
+"""Vectors that need not be computed again: a cache on disk, and what changed between two versions of a corpus.
 
 A vector depends on its text alone, so a run gives the same bytes with the cache as without it.
+
+The difference between two versions of a corpus: which documents changed, and which vectors can be reused. A version is
+represented by 64 bytes per document, so its documents are read only once, from a folder or an engine.
 """
 
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
+import orjson
+from numpy.typing import NDArray
 
+from taugate.retrieval.documents.store import Document
 from taugate.retrieval.encoder.bert import processor_path
 from taugate.retrieval.encoder.encoder import ExportedEncoder
-from taugate.retrieval.gpu import onnxruntime_version
-from taugate.retrieval.vectors.similarity import Float32
+from taugate.retrieval.hardware import onnxruntime_version
+from taugate.retrieval.vectors import Float32, Vectors
 from taugate.storage.folders import cache_folder
 from taugate.storage.sqlite_cache import SqliteCache
+
+UNKNOWN = -1
+# Bytes kept of a SHA-256: among 10⁹ texts, two share the same 16 bytes with probability 10⁻²¹.
+_BYTES = 16
+
+Digests = NDArray[np.bytes_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,3 +94,193 @@ def _processor() -> str:
         return next(line for line in lines if line.startswith(("flags", "Features")))
     except (OSError, StopIteration):
         return f"{platform.machine()} {platform.processor()}"
+
+
+@dataclass(frozen=True, eq=False)
+class CorpusDigests:
+    """Digests of the N passages of a corpus, in corpus order; each array is (N,).
+
+    Attributes:
+        ids: Digests of the passage ids.
+        documents: Digests of the ids of the documents that the passages belong to.
+        contents: Digests of all fields except the id.
+        texts: Digests of the encoded texts.
+    """
+
+    ids: Digests
+    documents: Digests
+    contents: Digests
+    texts: Digests
+
+    @classmethod
+    def of(cls, passages: Iterable[Document]) -> Self:
+        """Compute the digests of one or more passages, reading them once."""
+        columns = [bytearray() for _ in range(4)]
+        for passage in passages:
+            content = [passage.text, passage.title, dict(passage.metadata), passage.parent, passage.span]
+            parts = (
+                passage.id.encode(),
+                passage.document_id.encode(),
+                orjson.dumps(content, option=orjson.OPT_SORT_KEYS),
+                passage.encoded_text.encode(),
+            )
+            for column, part in zip(columns, parts, strict=True):
+                column.extend(_digest(part))
+        return cls(*(np.frombuffer(column, dtype=f"S{_BYTES}") for column in columns))
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __contains__(self, name: object) -> bool:
+        """Return whether a passage or a document has the id `name`."""
+        return isinstance(name, str) and bool(_places(self._names, _digests([name]))[0] >= 0)
+
+    def positions(self, names: Collection[str]) -> dict[str, list[int]]:
+        """Return the ascending positions of passages by id; a document's id has those of all its passages.
+
+        Args:
+            names: Ids of passages or documents; unknown ids are left out.
+        """
+        listed = [*names]
+        digests = _digests(listed)
+        order = np.argsort(digests)
+        columns = [_places(digests[order], column) for column in (self.ids, self.documents)]
+        positions: dict[str, list[int]] = {}
+        for position in np.flatnonzero(np.maximum(*columns) >= 0).tolist():
+            for place in {int(column[position]) for column in columns} - {UNKNOWN}:
+                positions.setdefault(listed[order[place]], []).append(position)
+        return positions
+
+    @cached_property
+    def _names(self) -> Digests:
+        return np.unique(np.concatenate([self.ids, self.documents]))
+
+
+@dataclass(frozen=True)
+class CorpusChanges:
+    """The difference between an old corpus and a new one.
+
+    Attributes:
+        added: Number of documents.
+        changed: Number of documents with any change, metadata included.
+        removed: Number of documents.
+        reordered: Whether documents in both corpora have changed their order.
+        sources: (N,) int64, for each document of the new corpus the position of an old one with the same encoded text;
+            UNKNOWN if the text has to be encoded.
+        missing_copies: By position in the old corpus, how many copies of its text the new corpus lacks.
+        extra_copies: By position in the new corpus, how many copies of its text the old corpus lacks.
+    """
+
+    added: int
+    changed: int
+    removed: int
+    reordered: bool
+    sources: NDArray[np.int64]
+    missing_copies: dict[int, int]
+    extra_copies: dict[int, int]
+
+    @classmethod
+    def between(cls, old: CorpusDigests, new: CorpusDigests) -> Self:
+        """Compare two corpora: documents by id, vectors by the encoded text."""
+        order = np.argsort(old.ids)
+        place = _places(old.ids[order], new.ids)
+        kept = place >= 0
+        before = order[place[kept]]  # old positions of the documents in both corpora
+        old_texts, new_texts = _Texts.of(old.texts), _Texts.of(new.texts)
+        source = _places(old_texts.distinct, new.texts)
+        return cls(
+            added=int(np.count_nonzero(~kept)),
+            changed=int(np.count_nonzero(old.contents[before] != new.contents[kept])),
+            removed=len(old) - len(before),
+            reordered=bool((np.diff(before) < 0).any()),
+            sources=np.where(source < 0, UNKNOWN, old_texts.first[source]),
+            missing_copies=old_texts.more_often_than(new_texts),
+            extra_copies=new_texts.more_often_than(old_texts),
+        )
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether both corpora hold the same documents in the same order."""
+        return not (self.added or self.changed or self.removed or self.reordered)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Numbers of documents by what happened to them."""
+        return {"added": self.added, "changed": self.changed, "removed": self.removed}
+
+
+class ReusableRows(NamedTuple):
+    """Vectors that need not be encoded for a shard: places in the shard, (r,) int64, and vectors, (r, d) float32."""
+
+    places: NDArray[np.int64]
+    vectors: Float32
+
+
+@dataclass(frozen=True)
+class ReusableVectors:
+    """Vectors of an earlier corpus by the same encoder.
+
+    Attributes:
+        sources: (N,) int64, as in CorpusChanges.
+        vectors: (M, d), vectors of the earlier corpus, read by position.
+    """
+
+    sources: NDArray[np.int64]
+    vectors: Vectors
+
+    def __len__(self) -> int:
+        """Number of the N documents that need not be encoded."""
+        return int(np.count_nonzero(self.sources != UNKNOWN))
+
+    def rows(self, first: int, count: int) -> ReusableRows | None:
+        """Return the reusable vectors of a shard; None if there are none.
+
+        Args:
+            first: Position of the shard's first row.
+            count: Number of its rows.
+        """
+        sources = self.sources[first : first + count]
+        places = np.flatnonzero(sources != UNKNOWN)
+        return ReusableRows(places, self.vectors[sources[places]]) if len(places) else None
+
+
+@dataclass(frozen=True, eq=False)
+class _Texts:
+    """The distinct texts of a corpus, ascending by digest.
+
+    Attributes:
+        distinct: Digests.
+        first: First position of each text.
+        count: Number of its copies.
+    """
+
+    distinct: Digests
+    first: NDArray[np.int64]
+    count: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, texts: Digests) -> Self:
+        return cls(*np.unique(texts, return_index=True, return_counts=True))
+
+    def more_often_than(self, other: Self) -> dict[int, int]:
+        """Return, by first position, how many more copies of a text there are than in another corpus."""
+        place = _places(other.distinct, self.distinct)
+        surplus = self.count - np.where(place < 0, 0, other.count[place])
+        surplus_texts = surplus > 0
+        return dict(zip(self.first[surplus_texts].tolist(), surplus[surplus_texts].tolist(), strict=True))
+
+
+def _digest(content: bytes) -> bytes:
+    return sha256(content).digest()[:_BYTES]
+
+
+def _digests(names: Iterable[str]) -> Digests:
+    return np.array([_digest(name.encode()) for name in names], dtype=f"S{_BYTES}")
+
+
+def _places(ascending: Digests, digests: Digests) -> NDArray[np.int64]:
+    """Return the positions of digests among distinct ascending ones, UNKNOWN for those that are missing."""
+    if not len(ascending):
+        return np.full(len(digests), UNKNOWN, dtype=np.int64)
+    place = np.minimum(np.searchsorted(ascending, digests), len(ascending) - 1)
+    return np.where(ascending[place] == digests, place, UNKNOWN)

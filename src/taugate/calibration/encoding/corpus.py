@@ -1,7 +1,8 @@
-"""Encode every text of a data set, counting truncated texts and texts found in the cache."""
+"""Encodes every text of a data set, counting truncated texts and texts found in the cache."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import NotRequired, Protocol, Self, TypedDict, TypeVar, cast
@@ -10,22 +11,36 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.calibration.encoding.cache import CachedEmbedding, EmbeddingCache
-from taugate.calibration.encoding.refused_texts import naming_refused
 from taugate.calibration.progress import Job, Task
+from taugate.errors import TextRefused
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.ingestion.dataset.vectors import DatasetVectors
 from taugate.ingestion.queries.near_misses import near_misses
 from taugate.retrieval.encoder.encoder import EncoderConfig, ExportedEncoder, Role
 from taugate.retrieval.index.words import RULE, WordRule, hybrid_vectors
-from taugate.retrieval.vectors.inner_product import count_longer
-from taugate.retrieval.vectors.projection import Projection
-from taugate.retrieval.vectors.queries import QueryVectors
-from taugate.retrieval.vectors.similarity import CorpusVectors, Float32
+from taugate.retrieval.vectors import CorpusVectors, Float32, Projection, QueryVectors, count_longer
 
 _BLOCK = 8192  # texts tokenized at once, which limits those in memory
 _SAVE_SECONDS = 5.0  # between two writes to the cache; a stopped job loses this much work and the current piece
 _PIECE_SECONDS = 2.0  # duration of one call of the encoder
 _FIRST_PIECE = 4096  # tokens, before the encoder's speed has been measured
+
+
+@contextmanager
+def naming_refused(config: EncoderConfig, role: Role, texts: Iterable[tuple[str, str]]) -> Iterator[None]:
+    """Name the text in a TextRefused.
+
+    Args:
+        config: Configuration of the encoder.
+        role: Query or document.
+        texts: Names and texts.
+    """
+    try:
+        yield
+    except TextRefused as error:
+        prompt = config.query_prompt if role == "query" else config.document_prompt
+        names = (name for name, text in texts if (prompt + text).startswith(error.text))
+        raise TextRefused(f"{role} {next(names, error.text[:60])!r}: {error}") from error
 
 
 @dataclass(frozen=True)

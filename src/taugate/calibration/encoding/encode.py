@@ -6,7 +6,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from taugate.calibration.encoding.outgoing import announce
+from taugate.calibration.encoding.endpoint_source import announce
 from taugate.calibration.encoding.shards import (
     SHARD_ROWS,
     CorpusShard,
@@ -22,11 +22,11 @@ from taugate.calibration.encoding.source import Encoders, RequestedEncoder
 from taugate.calibration.encoding.work import Work, Worker
 from taugate.calibration.progress import Job, Task
 from taugate.errors import InputError
-from taugate.ingestion.dataset.beir import spool_corpus
+from taugate.ingestion.dataset.corpus import spool_corpus
 from taugate.ingestion.dataset.location import local_corpus
 from taugate.retrieval.documents.store import DocumentStore
 from taugate.retrieval.encoder.encoder import ExportedEncoder
-from taugate.storage.places import Place, open_place
+from taugate.storage.object_store import Place, open_place
 
 
 @dataclass(frozen=True)

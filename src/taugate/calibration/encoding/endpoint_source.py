@@ -1,6 +1,9 @@
-"""Finds an encoder behind an endpoint, `openai:URL` or `tei:URL`, and measures how alike its replies are."""
+"""Finds an encoder behind an endpoint, measures how alike its replies are, and says what will be sent to it."""
 
 import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass as plain_dataclass
+from itertools import chain, islice
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
@@ -9,12 +12,14 @@ import numpy as np
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
+from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.input_options import DEFAULT_TOKENS, InputOptions
+from taugate.calibration.progress import Job
 from taugate.calibration.settings.options import Advice, Options
 from taugate.errors import EncoderError, InputError, ReleaseError
-from taugate.retrieval.encoder.encoder import CONFIG, EncoderConfig
+from taugate.retrieval.encoder.encoder import CONFIG, EncoderConfig, ExportedEncoder, Role
 from taugate.retrieval.encoder.endpoint_record import KEY_FILE, Dialect, EndpointAccess, EndpointRecord
-from taugate.retrieval.vectors.similarity import Float32
+from taugate.retrieval.vectors import Float32
 from taugate.storage.files import sha256_json
 from taugate.storage.folders import cache_folder, write_cached
 from taugate.storage.tensors import read_tensors, write_tensors
@@ -37,6 +42,8 @@ _PROBE_VECTORS = "probes.safetensors"  # beside the configuration, but not part 
 # Their 64 pairs show about 2.4 standard deviations; the golden queries draw some 100,000 scores a day, which reach 4.4.
 REPLY_TOLERANCE = 4
 _MAX_TOLERANCE = 1e-2  # the effect of int8 weights (retrieval/release/golden.py); above, another model is not noticed
+
+_BLOCK = 8192  # texts looked up at once
 
 
 @dataclass(frozen=True)
@@ -177,3 +184,65 @@ def _written(folder: Path, config: EncoderConfig, vectors: Float32) -> Path:
     if not folder.is_dir():
         write_cached(folder, fill)
     return folder
+
+
+@plain_dataclass(frozen=True)
+class Outgoing:
+    """Texts that an endpoint has not encoded yet.
+
+    Attributes:
+        texts: Number of different texts.
+        tokens: Estimated number of their tokens, with prompts.
+    """
+
+    texts: int
+    tokens: int
+
+    def sentence(self, encoder: ExportedEncoder) -> str:
+        """Say what will be sent, and where to."""
+        endpoint = encoder.config.endpoint
+        url = "" if endpoint is None else endpoint.url
+        return f"{self.texts:,} texts, about {self.tokens:,} tokens, will be sent to {url} ({encoder.config.name})"
+
+
+def announce(
+    encoder: ExportedEncoder, documents: Iterable[str], queries: Iterable[str], job: Job, *, cached: bool = True
+) -> None:
+    """Report what will be sent to the endpoint of an encoder, and let the user confirm it; does nothing without one.
+
+    Args:
+        encoder: The encoder.
+        documents: Texts of the documents.
+        queries: Texts of the queries.
+        job: Reports it, and asks.
+        cached: Whether texts are not sent if the cache has their vectors.
+
+    Raises:
+        InputError: If the user does not confirm.
+    """
+    if encoder.config.endpoint is None:
+        return
+    with job.task("counting what the endpoint has not encoded yet"):
+        cache = EmbeddingCache.of(encoder) if cached else None
+        outgoing = count_outgoing(encoder, documents, queries, cache)
+    if outgoing.texts:
+        job.confirm(outgoing.sentence(encoder))
+
+
+def count_outgoing(
+    encoder: ExportedEncoder, documents: Iterable[str], queries: Iterable[str], cache: EmbeddingCache | None
+) -> Outgoing:
+    """Count the different texts that are not in the cache of an encoder."""
+    config, seen, tokens = encoder.config, set[bytes](), 0
+    prompted: Iterator[tuple[Role, str, str]] = chain(
+        (("document", config.document_prompt, text) for text in documents),
+        (("query", config.query_prompt, text) for text in queries),
+    )
+    while block := list(islice(prompted, _BLOCK)):
+        keys = [EmbeddingCache.key(prompt + text) for _, prompt, text in block]
+        cached = {} if cache is None else cache.get(keys)
+        for key, (role, _, text) in zip(keys, block, strict=True):
+            if key not in cached and key not in seen:
+                seen.add(key)
+                tokens += encoder.tokenize([text], role)[0].count
+    return Outgoing(len(seen), tokens)

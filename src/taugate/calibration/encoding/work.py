@@ -15,11 +15,10 @@ from taugate.calibration.encoding.shards import CorpusShard, ShardRecord, finish
 from taugate.errors import InputError
 from taugate.retrieval.documents.store import TEXTS
 from taugate.retrieval.encoder.encoder import GRAPH_FILES, ExportedEncoder
-from taugate.retrieval.encoder.graph import DATA
-from taugate.retrieval.encoder.graph_weights import LAYOUT
+from taugate.retrieval.encoder.graph import DATA, LAYOUT
 from taugate.retrieval.encoder.loading import load_encoder
-from taugate.retrieval.gpu import onnxruntime_version
-from taugate.storage.places import Place, open_place
+from taugate.retrieval.hardware import onnxruntime_version
+from taugate.storage.object_store import Place, open_place
 
 _WAITING = "waiting"  # folder of the encoder and the documents for other machines, until everything is encoded
 _ENCODER_FILES = (*GRAPH_FILES, DATA, LAYOUT)  # those that exist

@@ -7,17 +7,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.retrieval.documents.filters import Filter
+from taugate.retrieval.engines.connect import EngineRecord
 from taugate.retrieval.engines.engine import Collection, Engine, Positions
-from taugate.retrieval.engines.index import EngineIndex, score_members
-from taugate.retrieval.engines.record import EngineRecord
-from taugate.retrieval.engines.search import EngineSearch
+from taugate.retrieval.engines.search import EngineIndex, EngineSearch, score_members
 from taugate.retrieval.index.flat import FlatIndex, best_of
 from taugate.retrieval.index.hybrid import HybridIndex, Scored, require_words
 from taugate.retrieval.index.lexical import LexicalIndex
-from taugate.retrieval.index.passages import Observe
-from taugate.retrieval.index.top_k import DocumentSubset, TopK
-from taugate.retrieval.vectors.queries import HybridVectors, QueryVectors, dense_of
-from taugate.retrieval.vectors.similarity import Float32, StoredVectors, pair_similarity, rounding_bound, similarity
+from taugate.retrieval.index.top_k import DocumentSubset, Observe, TopK
+from taugate.retrieval.vectors import (
+    Float32,
+    HybridVectors,
+    QueryVectors,
+    StoredVectors,
+    dense_of,
+    pair_similarity,
+    rounding_bound,
+    similarity,
+)
 
 _TIMEOUT = 120.0  # seconds for one batch of queries
 _QUERIES = 512  # queries compared with a block at a time: with 8,192 documents, 16 MB

@@ -18,7 +18,7 @@ from typing import Any, Self, cast, get_args
 
 from taugate.errors import EncoderError
 from taugate.retrieval.release.records import TrainedSimilarity
-from taugate.storage.json_values import Json
+from taugate.storage.files import Json
 
 FIRST_MODULES = frozenset({"Transformer", "StaticEmbedding"})
 LATER_MODULES = frozenset({"Pooling", "Dense", "Normalize", "Dropout"})

@@ -14,7 +14,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from taugate.calibration.export.attention import traceable_attention
 from taugate.calibration.export.model_folder import check_modules, custom_code
-from taugate.calibration.export.weights_file import needs_separate_weights, separate_weights
+from taugate.calibration.export.weights import needs_separate_weights, separate_weights
 from taugate.errors import EncoderError
 from taugate.retrieval.encoder.encoder import EncoderConfig
 from taugate.retrieval.release.golden import TOLERANCE

@@ -12,38 +12,32 @@ from taugate.calibration.acceptance.accept import accept_candidates
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.corpus import encode_dataset, query_texts
 from taugate.calibration.encoding.encoder_fit import trained_similarity
-from taugate.calibration.encoding.outgoing import announce
-from taugate.calibration.encoding.prompts import input_warnings, prompts_in_words
+from taugate.calibration.encoding.endpoint_source import announce
+from taugate.calibration.encoding.input_options import input_warnings, prompts_in_words
 from taugate.calibration.encoding.rerankers import RequestedReranker
 from taugate.calibration.encoding.source import Encoders, RequestedEncoder
-from taugate.calibration.engines.stored import vectors_reusable_from_current
-from taugate.calibration.engines.upload import connect_engine
-from taugate.calibration.job.candidates import most_candidates
-from taugate.calibration.job.reading import check_sizes, read_labelled, sampling_units, without_encoder
-from taugate.calibration.job.release_stages import Calibration
-from taugate.calibration.job.reranking import try_second_stage
+from taugate.calibration.engines.upload import connect_engine, vectors_reusable_from_current
+from taugate.calibration.inherited import Inherited
+from taugate.calibration.job.reading import Calibration, check_sizes, read_labelled, sampling_units, without_encoder
+from taugate.calibration.job.reranking import most_candidates, try_second_stage
 from taugate.calibration.job.stages import Accepted, Read, accept_search, check_fit, encode_data
-from taugate.calibration.metrics.inputs import CalibrationInputs
-from taugate.calibration.metrics.measure import DrawnQueries
+from taugate.calibration.metrics.measure import CalibrationInputs, DrawnQueries
 from taugate.calibration.progress import Job
-from taugate.calibration.provisional.state import AvailableEvidence
-from taugate.calibration.provisional.words import PROVISIONAL
+from taugate.calibration.provisional import PROVISIONAL, AvailableEvidence
 from taugate.calibration.settings.settings import CalibrationSettings, GateSettings
-from taugate.calibration.study.inherited import Inherited
 from taugate.errors import EncoderError, InputError, ReleaseError
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.ingestion.dataset.vectors import DatasetVectors
 from taugate.ingestion.queries.near_misses import near_misses
 from taugate.registry.catalog import current_id
-from taugate.registry.lock import calibration_lock
+from taugate.registry.history import calibration_lock
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.engines.engine import Engine
 from taugate.retrieval.release.adaptation import AdaptationRecord, read_adaptation
 from taugate.retrieval.release.layout import ENCODER_FOLDERS, FLOAT32_FOLDER, MANIFEST
 from taugate.retrieval.release.manifest import Manifest, ReleaseManifest
 from taugate.retrieval.release.verify import verify, verify_searchable
-from taugate.retrieval.vectors.inner_product import max_norm_above
-from taugate.retrieval.vectors.unit import were_normalized
+from taugate.retrieval.vectors import max_norm_above, were_normalized
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,12 @@ from taugate.calibration.comparison.encoders import EncoderComparison, EncoderCo
 from taugate.calibration.comparison.measures import EncoderMeasures, ParaphrasedQueries, encode_with, measure_encoder
 from taugate.calibration.encoding.source import RequestedEncoder
 from taugate.calibration.job.calibration import CalibrationRequest, run_stages
-from taugate.calibration.job.release_stages import Calibration
+from taugate.calibration.job.reading import Calibration
 from taugate.calibration.progress import Job
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.retrieval.encoder.encoder import FILES, ExportedEncoder, Role
-from taugate.retrieval.release.methods import METHODS
-from taugate.retrieval.vectors.queries import dense_of
-from taugate.retrieval.vectors.similarity import require_in_memory
+from taugate.retrieval.names import METHODS
+from taugate.retrieval.vectors import dense_of, require_in_memory
 
 # Queries timed one by one, and documents in a batch: some seconds for a large encoder. The shortest of a few times is
 # that of a machine with nothing else to do.

@@ -1,36 +1,179 @@
-"""Adds a second stage to a calibration, which also calibrates the first stage alone, on the same queries."""
+"""Adds a second stage to a calibration: its precision, its number of candidates, and the first stage calibrated alone.
 
+The model of a second stage in int8 or bfloat16, if the gate shows that its results are as good. The baseline is the
+same second stage in float32: accuracy@K, NDCG@10 and, with unanswerable queries, AUROC must not fall by more than the
+margin.
+"""
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
-from taugate.calibration.acceptance.gate import gate_line
-from taugate.calibration.acceptance.reranking import JudgedStage, separation_in_words
-from taugate.calibration.encoding.rerankers import RequestedReranker
-from taugate.calibration.job.candidates import fewest_candidates, most_candidates
-from taugate.calibration.job.reranker_precision import try_precision
-from taugate.calibration.metrics.inputs import CalibrationInputs
+from taugate.calibration.acceptance.better_lists import CheaperStage, JudgedStage, separation_in_words
+from taugate.calibration.acceptance.cheaper_search import FASTER
+from taugate.calibration.acceptance.gate import gate_line, speeds
+from taugate.calibration.encoding.rerankers import RequestedReranker, cheaper_reranker
+from taugate.calibration.encoding.source import CheaperPrecision
+from taugate.calibration.inherited import Inherited
+from taugate.calibration.metrics.measure import CalibrationInputs
+from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.study.corpus import CorpusSearch
 from taugate.calibration.study.decide import decide
-from taugate.calibration.study.inherited import Inherited
 from taugate.calibration.study.reranked import RerankedSearch, score_pairs
 from taugate.calibration.study.study import Study, study
-from taugate.retrieval.policy.scales import SCALES
-from taugate.retrieval.release.decisions import ModelsFolder, RerankerFolder
+from taugate.errors import EncoderError
+from taugate.retrieval.encoder.bert import processor_path
+from taugate.retrieval.policy.score_relevance import SCALES
+from taugate.retrieval.release.adaptation import RerankerAdaptation
+from taugate.retrieval.release.folders import ModelsFolder, RerankerFolder
 from taugate.retrieval.release.golden import TOLERANCE
 from taugate.retrieval.release.layout import FIRST_STAGE_FOLDER, RERANKER_FOLDER
-from taugate.retrieval.release.reranker_adaptation import RerankerAdaptation
-from taugate.retrieval.release.search_records import GateRecord
-from taugate.retrieval.release.second_stage import FirstStageRecord, SecondStageRecord, TokenVectorsRecord
+from taugate.retrieval.release.search_records import FirstStageRecord, GateRecord, SecondStageRecord, TokenVectorsRecord
+from taugate.retrieval.rerank.cross_encoder import CrossEncoder
 from taugate.retrieval.rerank.late_interaction import token_vectors_of
-from taugate.retrieval.rerank.reranker import KnownPair, Reranker
+from taugate.retrieval.rerank.reranker import KnownPair, Reranker, TextReranker
 from taugate.storage.files import sha256_json
+
+# In float32, 50 take a cross-encoder of six layers the default deadline; fewer than 10 would hardly be more than K.
+SIZES = (10, 20, 50)
+# Seconds for the candidates of one query: half of the service's default deadline (TAUGATE_RERANK_DEADLINE_MS), so that
+# a query may also wait for the one before it.
+_BUDGET = 0.5
+_TIMED_QUERIES = 5  # queries
+
+# Documents whose activations choose the int8 weights, each in two pairs: as many texts as for an encoder.
+_DOCUMENTS = 50
+_TIMED, _LONE = 3, 2  # queries timed in a row, and one by one: ten seconds of six layers in float32
 
 # Enough to tell another model, few enough to score whenever an endpoint comes back.
 _KNOWN_PAIRS = 4
 # Scores of an endpoint may come from a GPU in half precision, whose batches move the third digit.
 _ENDPOINT_TOLERANCE = 5e-3
+
+
+def most_candidates(settings: CalibrationSettings) -> int:
+    """Return how many candidates are scored at first; `auto` then tries fewer."""
+    requested = settings.candidates.rerank_candidates
+    return max(*SIZES, settings.k) if requested == "auto" else requested
+
+
+def fewest_candidates(
+    searching: RerankedSearch, requested: RequestedReranker
+) -> tuple[RerankedSearch, list[GateRecord]]:
+    """Limit a search to the fewest candidates that the gate accepts in place of the most that are in time.
+
+    Sizes are judged from large to small, each at the whole confidence, until one is not accepted: a fixed sequence.
+
+    Args:
+        searching: The search with the most candidates.
+        requested: Its reranker.
+
+    Returns:
+        The search, and the records of the sizes that were judged.
+    """
+    inputs, k, seconds = searching.inputs, searching.inputs.settings.k, _seconds(searching)
+    sizes = [size for size in SIZES if k <= size <= searching.size] or [searching.size]
+    in_time = [size for size in sizes if seconds * size / searching.size <= _BUDGET] or sizes[:1]
+    inputs.job.report(
+        f"second stage: {1000 * seconds:.0f} ms for {searching.size} candidates of a query; at most {in_time[-1]} "
+        f"of them take {1000 * _BUDGET:.0f} ms"
+    )
+    chosen = largest = searching.limited(in_time[-1])
+    records: list[GateRecord] = []
+    for size in reversed(in_time[:-1]):
+        fewer = largest.limited(size)
+        per_candidate = 1000 * seconds / searching.size
+        gain = {"baseline_milliseconds": per_candidate * largest.size, "milliseconds": per_candidate * size}
+        stages, cheaper = (largest.results, fewer.results), CheaperStage("float32", gain, None)
+        record = largest.judging.judge(requested.name, stages, cheaper).record
+        inputs.job.report(gate_line(record))
+        records.append(record)
+        if not record.admitted:
+            break
+        chosen = fewer
+    return chosen, records
+
+
+def _seconds(searching: RerankedSearch) -> float:
+    """Return the median time of all candidates of one query."""
+    dataset, positions, times = searching.inputs.dataset, searching.answerable.first.positions[:_TIMED_QUERIES], []
+    searching.reranker.forget()
+    for query, row in zip(dataset.answerable, positions, strict=False):
+        began = time.perf_counter()
+        score_pairs(searching.reranker, [query.text], row[None], searching.inputs.job, "timing")
+        times.append(time.perf_counter() - began)
+    return statistics.median(times)
+
+
+def try_precision(
+    first: CorpusSearch, exact: RerankedSearch, requested: RequestedReranker, spool: Path
+) -> tuple[JudgedStage, tuple[RerankedSearch, RequestedReranker] | None] | None:
+    """Score the candidates in the precision that the settings request, and judge the results; `auto` tries int8.
+
+    Args:
+        first: The search of the first stage.
+        exact: The search of both stages in float32.
+        requested: Its reranker.
+        spool: Folder for files that a release may need.
+
+    Returns:
+        The verdict, and the search and the reranker in that precision if they are used: with `auto` they also have to
+        be clearly faster. None if no precision is requested, or the reranker cannot have it.
+
+    Raises:
+        RerankerUnavailable: If there are no scores.
+    """
+    inputs, reranker = exact.inputs, requested.reranker
+    settings, job, documents = inputs.settings.candidates, inputs.job, inputs.dataset.documents
+    if settings.precision == "float32" or reranker.folder is None or reranker.is_cheaper:
+        return None
+    precision: CheaperPrecision = "int8" if settings.precision == "auto" else settings.precision
+    texts = [documents[row].encoded_text for row in range(0, len(documents), max(1, len(documents) // _DOCUMENTS))]
+    try:
+        cheaper = cheaper_reranker(reranker, precision, texts[:_DOCUMENTS])
+    except EncoderError as error:
+        job.report(f"second stage in {precision}: not possible: {error}")
+        return None
+    moved = replace(requested, reranker=cheaper)
+    with job.stage("rerank"):
+        folder = spool / precision
+        folder.mkdir(exist_ok=True)
+        bound = moved.over(documents, folder, job)
+        searching = RerankedSearch.score(first, moved, bound, exact.size)
+        gain = _gain(exact, bound)
+        cheaper_stage = CheaperStage(precision, gain, processor_path(precision))
+        judged = exact.judging.judge(requested.name, (exact.results, searching.results), cheaper_stage)
+    record = judged.record
+    tokens = gain.get("tokens_per_pair")
+    job.report(
+        f"{gate_line(record)}; {gain['baseline_milliseconds']:.3g} → {gain['milliseconds']:.3g} ms for "
+        f"{exact.size} candidates{'' if tokens is None else f', with {tokens:.0f} tokens a pair'}"
+    )
+    faster = gain["queries_per_second"] > FASTER * gain["baseline_queries_per_second"]
+    used = record.admitted and (faster or settings.precision != "auto")
+    return judged, (searching, moved) if used else None
+
+
+def _gain(exact: RerankedSearch, cheaper: Reranker) -> dict[str, float]:
+    """Time both rerankers on the candidates of some queries, and count the tokens of a pair if one model reads both."""
+    dataset, positions = exact.inputs.dataset, exact.answerable.first.positions[:_TIMED]
+    candidates = [(query.text, row) for query, row in zip(dataset.answerable, positions, strict=False)]
+
+    def scoring(reranker: Reranker) -> Callable[[Sequence[tuple[str, NDArray[np.int64]]]], object]:
+        return lambda batch: [reranker.score(query, row) for query, row in batch]
+
+    gain = speeds(scoring(exact.reranker), scoring(cheaper), candidates, [[query] for query in candidates[:_LONE]])
+    if not (isinstance(cheaper, TextReranker) and isinstance(cheaper.scorer, CrossEncoder)):
+        return gain
+    texts = [[document.encoded_text for document in dataset.documents.at(row)] for _, row in candidates]
+    read = [cheaper.scorer.tokenize(query, some) for (query, _), some in zip(candidates, texts, strict=True)]
+    pairs = [pair for some in read for pair in some]
+    return gain | {"tokens_per_pair": sum(len(pair.ids) for pair in pairs) / len(pairs)}
 
 
 @dataclass(frozen=True)

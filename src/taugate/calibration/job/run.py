@@ -8,24 +8,29 @@ from typing import NamedTuple
 import numpy as np
 
 from taugate.calibration.job.calibration import check_releases, current_manifest
-from taugate.calibration.job.reading import check_bootstraps, check_calibrating, sampling_units
-from taugate.calibration.job.release_stages import decide_release, run_manifest, write_release
+from taugate.calibration.job.reading import (
+    check_bootstraps,
+    check_calibrating,
+    decide_release,
+    run_manifest,
+    sampling_units,
+    write_release,
+)
 from taugate.calibration.metrics.measure import DrawnQueries
 from taugate.calibration.progress import Job
-from taugate.calibration.provisional.state import AvailableEvidence
-from taugate.calibration.provisional.words import PROVISIONAL
+from taugate.calibration.provisional import PROVISIONAL, AvailableEvidence
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.study.outcomes import Calibrated, drift_reference, golden_rows, query_outcomes
 from taugate.calibration.study.run import RunInputs, RunSearch
 from taugate.calibration.study.study import study
 from taugate.ingestion.runs.judged_run import JudgedRun
 from taugate.ingestion.runs.run import Run
-from taugate.registry.lock import calibration_lock
+from taugate.registry.history import calibration_lock
 from taugate.retrieval import golden_results
 from taugate.retrieval.gate import ScoredResult
 from taugate.retrieval.golden_results import GoldenResults
-from taugate.retrieval.policy.scales import SCALES, ScoreScale
-from taugate.retrieval.release.decisions import ModelsFolder
+from taugate.retrieval.policy.score_relevance import SCALES, ScoreScale
+from taugate.retrieval.release.folders import ModelsFolder
 from taugate.retrieval.release.layout import GOLDEN, OUTCOMES, REFERENCE, REPORT
 from taugate.retrieval.release.manifest import RetrieverRecord, RunManifest
 from taugate.storage.files import sha256_json

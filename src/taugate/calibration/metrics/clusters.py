@@ -10,8 +10,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from taugate.ingestion.dataset.judgements import HUMAN, TRAFFIC
-from taugate.ingestion.dataset.labelled_queries import LabelledQueries
-from taugate.ingestion.dataset.labelled_query import LabelledQuery
+from taugate.ingestion.dataset.labelled_queries import LabelledQueries, LabelledQuery
 from taugate.ingestion.dataset.queries import PEOPLE
 from taugate.ingestion.queries.generate import normalized
 from taugate.retrieval.release.evidence import Drawn, EvidenceRecord, Interval

@@ -16,6 +16,7 @@ from taugate.calibration.recalibration.request import (
     Learned,
     Recalibrated,
     RecalibrationRequest,
+    RecalibrationState,
     Verdict,
     Written,
     changed_documents,
@@ -28,15 +29,14 @@ from taugate.calibration.recalibration.settings import (
     no_rule,
     with_traffic_labels,
 )
-from taugate.calibration.recalibration.state import RecalibrationState
 from taugate.calibration.recalibration.trial import TrialResult, ask_to_reload, try_release
 from taugate.calibration.update.job import update
 from taugate.errors import EncoderError, EngineUnavailable, InputError, ReleaseError
+from taugate.ingestion.dataset.beir import digest_of_splits
 from taugate.ingestion.dataset.corpus import CORPUS
 from taugate.ingestion.dataset.judgements import GENERATED, qrels_of, splits_in
 from taugate.ingestion.dataset.lines import stored_file
 from taugate.ingestion.dataset.location import is_url, local_folder
-from taugate.ingestion.dataset.people import digest_of_splits
 from taugate.ingestion.dataset.queries import QUERIES
 from taugate.ingestion.dataset.vectors import vector_digests
 from taugate.ingestion.labels.traffic import NothingLearnedError, learn_from_traffic
@@ -47,7 +47,7 @@ from taugate.retrieval.release.layout import SHADOW
 from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.verify import verify_searchable
 from taugate.storage.files import sha256_file, sha256_json
-from taugate.storage.locks import exclusive_lock
+from taugate.storage.folders import exclusive_lock
 
 LOCK = ".recalibrating.lock"
 

@@ -1,29 +1,37 @@
-"""The request for a recalibration, and its result."""
+"""The request for a recalibration, its progress in a file, and its result."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 
 from taugate.calibration.comparison.publish import Promotion, Published
 from taugate.calibration.comparison.rule import QUANTITIES
-from taugate.calibration.encoding.changes import CorpusChanges, CorpusDigests
-from taugate.calibration.engines.stored import documents_in
+from taugate.calibration.encoding.cache import CorpusChanges, CorpusDigests
+from taugate.calibration.engines.upload import documents_in
 from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.progress import Job
 from taugate.calibration.recalibration.trial import TrialResult, TrialSettings
-from taugate.calibration.risk.paired import paired_losses
+from taugate.calibration.risk.evidence import paired_losses
 from taugate.calibration.settings.rules import CONFIDENCE
 from taugate.calibration.settings.update import UpdateSettings
 from taugate.calibration.update.job import CheckRecord
+from taugate.errors import InputError
 from taugate.retrieval.release.evidence import Interval, Record
 from taugate.retrieval.release.layout import OUTCOMES
 from taugate.retrieval.release.manifest import Manifest
-from taugate.retrieval.release.promises.asking import promises, stated
-from taugate.retrieval.release.query_arrays import Outcomes
+from taugate.retrieval.release.promises import promises, stated
+from taugate.retrieval.release.queries import Outcomes
 from taugate.retrieval.release.verify import verify_searchable
+from taugate.storage.files import atomic_write, read_bounded
 
 _PATHS = {"nothing": "Nothing to do", "check": "Checked", "calibration": "New calibration"}
+
+STATE = "recalibration.json"
+Step = Literal["traffic", "calibrate", "shadow"]
+_MAX_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -199,3 +207,93 @@ def no_longer_promised(before: Manifest, new: Manifest) -> list[str]:
     promised = {promise.name: promise.limit for promise in promises(stated(new, new.strata))}
     earlier = promises(stated(before, before.strata))
     return [promise.words for promise in earlier if promised.get(promise.name, 1.0) > promise.limit]
+
+
+_STEPS: dict[type, Step] = {Learned: "traffic", Written: "calibrate", TrialResult: "shadow"}  # in order
+Outcome = TypeVar("Outcome", Learned, Written, TrialResult)
+
+
+class _Done(BaseModel):
+    """A finished step: a digest of its inputs, and its outcome."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    inputs: str
+    outcome: dict[str, JsonValue]
+
+
+class _State(BaseModel):
+    """Content of the file: the release that was current at the start, and the finished steps."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    version: Literal[1] = 1
+    current: str
+    steps: dict[Step, _Done] = Field(default_factory=dict)
+
+
+class RecalibrationState:
+    """The steps of one recalibration. A step counts as done as long as its inputs are the same."""
+
+    def __init__(self, releases: Path) -> None:
+        """Read the state that an earlier run left in the releases directory.
+
+        Raises:
+            InputError: If the file is not a valid state.
+        """
+        self._path = releases / STATE
+        self._state: _State | None = None
+        try:
+            self._state = _State.model_validate_json(read_bounded(self._path, _MAX_BYTES))
+        except FileNotFoundError:
+            pass
+        except (OSError, ValidationError) as error:
+            raise InputError(
+                f"{self._path}: not the state of a recalibration; remove the file, and the next run starts over"
+            ) from error
+
+    @property
+    def began_from(self) -> str | None:
+        """Id of the release that was current at the start; None if there is no unfinished recalibration."""
+        return None if self._state is None else self._state.current
+
+    def begin(self, current: str) -> None:
+        """Start over if the id of the current release has changed."""
+        if self._state is None or self._state.current != current:
+            self._state = _State(current=current)
+
+    def done(self, step: type[Outcome], inputs: str | None = None) -> Outcome | None:
+        """Return the outcome of a finished step; None if it is not finished or had other inputs.
+
+        Args:
+            step: Class of the outcome, which names the step.
+            inputs: Digest of the inputs it would have now, None for any.
+        """
+        done_step = None if self._state is None else self._state.steps.get(_STEPS[step])
+        if done_step is None or inputs not in {None, done_step.inputs}:
+            return None
+        return TypeAdapter(step).validate_python(done_step.outcome)
+
+    def record(self, inputs: str, outcome: Learned | Written | TrialResult) -> None:
+        """Record that a step is done, and forget the steps after it.
+
+        Args:
+            inputs: Digest of its inputs.
+            outcome: Its outcome.
+
+        Raises:
+            OSError: If the file cannot be written.
+        """
+        if self._state is None:
+            raise ValueError("no recalibration has begun")
+        names, step = [*_STEPS.values()], _STEPS[type(outcome)]
+        later = names[names.index(step) :]
+        self._state.steps = {name: done for name, done in self._state.steps.items() if name not in later}
+        done = TypeAdapter(type(outcome)).dump_python(outcome, mode="json")
+        self._state.steps[step] = _Done(inputs=inputs, outcome=done)
+        atomic_write(self._path, self._state.model_dump_json(indent=2).encode() + b"\n")
+
+    def finish(self) -> None:
+        """Remove the file, since nothing is left to resume; raises OSError if that fails."""
+        self._state = None
+        self._path.unlink(missing_ok=True)

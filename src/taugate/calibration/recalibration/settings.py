@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
-from taugate.calibration.acceptance.lexical import PROVISIONAL_WEIGHT
+from taugate.calibration.acceptance.better_lists import PROVISIONAL_WEIGHT
 from taugate.calibration.encoding.input_options import InputOptions
 from taugate.calibration.encoding.source import RequestedEncoder
 from taugate.calibration.settings.rules import AbstentionRule, ThresholdRule
@@ -23,10 +23,9 @@ from taugate.calibration.settings.settings import (
 from taugate.calibration.settings.update import kept_rule, requested_rule
 from taugate.errors import InputError
 from taugate.ingestion.dataset.judgements import GENERATED, HUMAN, TRAFFIC
-from taugate.retrieval.encoder.own_vectors import VECTORS
-from taugate.retrieval.index.names import Kind
+from taugate.retrieval.encoder.loading import VECTORS
+from taugate.retrieval.names import METHODS, Kind
 from taugate.retrieval.release.manifest import Manifest
-from taugate.retrieval.release.methods import METHODS
 from taugate.retrieval.release.search_records import GateRecord
 
 

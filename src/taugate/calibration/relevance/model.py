@@ -1,4 +1,4 @@
-"""The model of relevance: fits it on some queries and recalibrates it on others.
+"""The model of relevance, from similarities or from scores alone: fitted on some queries and recalibrated on others.
 
 Logistic regression gives the probability that a retrieved document is relevant; the strength of its penalty comes from
 cross-validation. The model learns from results that the qrels judge. If the qrels name a
@@ -20,10 +20,18 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from taugate.calibration.encoding.corpus import EncodedTexts, Lengths
+from taugate.calibration.metrics.documents import QueryRoles
 from taugate.calibration.metrics.ranking import JudgedQueries
-from taugate.calibration.metrics.splits import QueryRoles
-from taugate.calibration.relevance.fitting import SUREST, RelevanceFit, fit_logistic, fit_relevance, map_probabilities
-from taugate.calibration.relevance.unanswered import Unanswered, UnansweredQuestions, kind_shares
+from taugate.calibration.relevance.fitting import (
+    SUREST,
+    RelevanceFit,
+    Unanswered,
+    UnansweredQuestions,
+    fit_logistic,
+    fit_relevance,
+    kind_shares,
+    map_probabilities,
+)
 from taugate.retrieval.policy.background import (
     Background,
     ComputedBackground,
@@ -32,9 +40,8 @@ from taugate.retrieval.policy.background import (
     mean_and_covariance,
 )
 from taugate.retrieval.policy.relevance import FEATURES, QUERY_FEATURES, Logistic, OnTopic, Relevance, features
-from taugate.retrieval.policy.score_relevance import ScoreRelevance
-from taugate.retrieval.vectors.queries import QueryVectors
-from taugate.retrieval.vectors.similarity import CorpusVectors, Float32
+from taugate.retrieval.policy.score_relevance import Components, ScoreRelevance, score_features
+from taugate.retrieval.vectors import CorpusVectors, Float32, QueryVectors
 
 # C of the factor P(on topic), and the share of off-topic questions that it assumes. With a half, as in the mixture, it
 # also lowers unusual queries that have an answer, and cuts by probability keep up to .03 more results. Of .5, .1, .03
@@ -201,3 +208,45 @@ def _background(documents: CorpusVectors, queries: QueryVectors, lengths: Length
         return ReadDocuments(stored[positions], lengths[positions])
 
     return ComputedBackground.of(mean_and_covariance(documents), queries, read)
+
+
+@dataclass(frozen=True)
+class EstimatedScoreRelevance(EstimatedRelevance):
+    """A model of scores that was fitted in this calibration, with its probabilities."""
+
+    relevance: ScoreRelevance
+
+
+def estimate_score_relevance(
+    judged: JudgedQueries, components: Components, roles: QueryRoles
+) -> EstimatedScoreRelevance | None:
+    """Fit on the fitting queries, recalibrate on the other calibration queries, and score every result.
+
+    None if the results of the fitting queries are all relevant or all irrelevant.
+
+    Args:
+        judged: The n answerable queries with their results.
+        components: Further scores of the results by name, (n, K) float32 each, NaN for a missing one.
+        roles: Roles of the queries.
+    """
+    scores, k = judged.top.scores, judged.top.scores.shape[1]
+    floors = lowest_scores(components, roles.fit)
+    with threadpool_limits(limits=1):
+        values = score_features(scores, components, floors, k)
+        relevant, fit, unseen = judged.relevant, roles.fit, roles.not_fitting
+        fitted = fit_relevance(values[fit], relevant[fit], roles.clusters)
+        if fitted is None:
+            return None
+        model = map_probabilities(fitted.model, values[unseen], relevant[unseen])
+        return EstimatedScoreRelevance(
+            ScoreRelevance(model, floors, k),
+            answerable=model.probability(values).astype(np.float32),
+            unanswered=None,
+            fit=fitted,
+        )
+
+
+def lowest_scores(components: Components, rows: NDArray[np.int64]) -> dict[str, float]:
+    """Return the lowest score of each component, by name, that is not missing in some rows; 0 if all are."""
+    given = {name: values[rows][~np.isnan(values[rows])] for name, values in components.items()}
+    return {name: float(values.min()) if values.size else 0.0 for name, values in given.items()}

@@ -13,16 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.calibration.encoding.corpus import EncodedTexts
-from taugate.calibration.metrics.recall import DeepFigures
-from taugate.calibration.metrics.searched import SearchedQueries
+from taugate.calibration.metrics.measure import DeepFigures, SearchedQueries
+from taugate.calibration.relevance.fitting import UnansweredQuestions
 from taugate.calibration.relevance.model import AppliedRelevance
-from taugate.calibration.relevance.unanswered import UnansweredQuestions
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.index.hybrid import words_of
 from taugate.retrieval.index.top_k import Index, TopK
 from taugate.retrieval.policy.policy import Mask
-from taugate.retrieval.vectors.similarity import Float32
+from taugate.retrieval.vectors import Float32
 
 Positions = NDArray[np.int64]
 # Words of four letters or more carry the subject of a question; shorter ones are mostly function words.

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.calibration.charts.chart import Axis, Chart, Dot, Figure, LegendEntry
-from taugate.calibration.charts.numbers import percent
+from taugate.calibration.charts import Axis, Chart, Dot, Figure, LegendEntry, percent
 from taugate.calibration.metrics.measure import abstention, risk_coverage
 from taugate.calibration.metrics.ranking import ScoredQueries
 from taugate.calibration.study.outcomes import Calibrated
@@ -15,7 +14,7 @@ from taugate.retrieval.policy.names import PolicyKind
 from taugate.retrieval.policy.policy import POLICIES
 from taugate.retrieval.release.outcome_records import Abstention
 from taugate.retrieval.release.refusal_records import RequestedLimits
-from taugate.retrieval.vectors.similarity import Float32
+from taugate.retrieval.vectors import Float32
 
 _POINTS = 200
 _SERIES = ("s-accuracy", "s-random", "s-ndcg")  # a solid line for the score in force, which is the first

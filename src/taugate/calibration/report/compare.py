@@ -6,9 +6,9 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from taugate.calibration.charts.numbers import NOTHING, count, fixed, signed
-from taugate.registry.summary import state_of
-from taugate.storage.json_values import Json
+from taugate.calibration.charts import NOTHING, count, fixed, signed
+from taugate.registry.catalog import state_of
+from taugate.storage.files import Json
 
 Value = str | int | float | None
 

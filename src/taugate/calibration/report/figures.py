@@ -8,15 +8,14 @@ from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter1d
 from scipy.special import expit, logit
 
-from taugate.calibration.charts.chart import Axis, Chart, Dot, Figure, LegendEntry
-from taugate.calibration.charts.numbers import brief, count, fixed, percent
+from taugate.calibration.charts import Axis, Chart, Dot, Figure, LegendEntry, brief, count, fixed, percent
 from taugate.calibration.metrics.measure import Rows, bootstrapped
 from taugate.calibration.study.outcomes import Calibrated
+from taugate.retrieval.names import METHODS
 from taugate.retrieval.policy.names import Metric, PolicyKind
 from taugate.retrieval.policy.policy import POLICIES, keep
 from taugate.retrieval.release.evidence import RelevanceRecord, ReliabilityBin
-from taugate.retrieval.release.methods import METHODS
-from taugate.retrieval.vectors.similarity import Float32
+from taugate.retrieval.vectors import Float32
 
 _THRESHOLDS = 60
 # Queries drawn for one point of a band: twice the default of 500 × 100.

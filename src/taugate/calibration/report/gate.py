@@ -1,15 +1,15 @@
-"""The gate's candidates in the report: losses against the margin, and gains."""
+"""What was accepted, in the report: the gate's candidates, losses against the margin, and an adapted encoder."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import pairwise
 
 from markupsafe import Markup
 
-from taugate.calibration.charts.chart import Axis, Chart, Dot, Figure, LegendEntry
-from taugate.calibration.charts.numbers import count, fixed, percent
+from taugate.calibration.charts import NOTHING, Axis, Chart, Dot, Figure, LegendEntry, count, fixed, limits, percent
 from taugate.retrieval.release.manifest import Manifest
-from taugate.retrieval.release.search_records import GateRecord, PairedLoss
-from taugate.retrieval.release.second_stage import candidate_name
+from taugate.retrieval.release.measures import Distances, EncoderRow, MeasuresRecord, PowerLawRecord, SeparationRecord
+from taugate.retrieval.release.search_records import GateRecord, PairedLoss, candidate_name
 
 _WIDTH, _HEIGHT, _EDGE = 150, 18, 4
 _REQUESTED = ("precision", "projection", "index", "rerank")  # kinds that are only judged if an option asks for them
@@ -20,6 +20,10 @@ _GAINS = {
     "milliseconds": "ms for a single query",
     "queries_per_second": "queries/s in batches",
 }
+
+_FARTHEST = 2.0  # distance of opposite unit vectors
+_MAX_BARS = 40
+_SETS = {"before": "base encoder", "after": "adapted encoder"}
 
 
 def loss_interval(records: Sequence[GateRecord]) -> Callable[[PairedLoss], Markup]:
@@ -163,3 +167,55 @@ def gains(gain: Mapping[str, float]) -> list[str]:
 
 def _number(value: float) -> str:
     return count(round(value)) if value >= 100 else f"{value:.3g}"
+
+
+def first_and_last(measures: MeasuresRecord, recipe: str) -> tuple[EncoderRow, EncoderRow] | None:
+    """Return the base encoder and the adapted one, as in the papers' tables; None if one of them is missing."""
+    base, adapted = measures.row("base"), measures.row(recipe)
+    return None if base is None or adapted is None else (base, adapted)
+
+
+def of_law(law: PowerLawRecord | None, part: str) -> tuple[str, str]:
+    """Format a part of a spectrum's law with its interval or an empty text; a dash without a law."""
+    if law is None:
+        return NOTHING, ""
+    parts = {
+        "beta": (fixed(law.beta.mean, 2), limits(law.beta, 2)),
+        "tail": (f"{count(law.first)}–{count(law.last)}", ""),
+        "fit": (f"{fixed(law.r_squared, 3)}, {law.p:.3f}", ""),
+        "whole": (fixed(law.whole, 2), ""),
+    }
+    return parts[part]
+
+
+def separation_figure(record: SeparationRecord) -> Figure:
+    """Draw the histograms of Δ_M before and after, one over the other, as Figure 2 of the thresholds paper."""
+    both: dict[str, Distances] = {"before": record.before, "after": record.after}
+    bins = len(record.before.counts)
+    used = [place for distances in both.values() for place, number in enumerate(distances.counts) if number]
+    first, last = (min(used), max(used) + 1) if used else (0, bins)
+    step = max(1, -(-(last - first) // _MAX_BARS))
+    first, width = max(0, first - step), _FARTHEST / bins
+    edges = list(range(first, min(bins, last + step) + 1, step))
+    shares = {
+        name: [sum(distances.counts[low:high]) / max(1, sum(distances.counts)) for low, high in pairwise(edges)]
+        for name, distances in both.items()
+    }
+    chart = Chart(
+        "separation",
+        "Distance of each document from the nearest general text (Δ)",
+        f"Two histograms. The mean is {fixed(record.before.mean, 3)} before and {fixed(record.after.mean, 3)} after.",
+        Axis(edges[0] * width, edges[-1] * width, "Euclidean distance of unit vectors"),
+        Axis(0, 1.12 * max(max(heights) for heights in shares.values()), "documents", "percent"),
+    )
+    series = {"before": "s-random", "after": "s-topk"}
+    for name, heights in shares.items():
+        xs = [edge * width for edge in edges for _ in (0, 1)]
+        ys = [0.0, *(height for height in heights for _ in (0, 1)), 0.0]
+        chart.band(xs, [0.0] * len(xs), ys, series[name])
+        chart.line(xs, ys, series[name])
+    keys = [
+        LegendEntry("line", series[name], f"{words}, mean {fixed(distances.mean, 3)}")
+        for (name, distances), words in zip(both.items(), _SETS.values(), strict=True)
+    ]
+    return Figure.from_chart(chart, keys)

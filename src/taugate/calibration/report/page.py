@@ -1,23 +1,43 @@
 """Render report.html, a self-contained page that opens from a disk, from a mail or behind a firewall."""
 
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
+
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined, Template
 
 from taugate.calibration.abstention.words import SCORES
-from taugate.calibration.charts.numbers import PARTS, alone, metrics_line
-from taugate.calibration.charts.template import template, with_whole_options
+from taugate.calibration.charts import (
+    PARTS,
+    alone,
+    count,
+    estimate,
+    fixed,
+    limits,
+    metrics_line,
+    percent,
+    shift,
+    signed,
+)
 from taugate.calibration.encoding.encoder_fit import encoder_fit_warnings
-from taugate.calibration.encoding.prompts import input_warnings, prompts_in_words
-from taugate.calibration.provisional.words import outlook
-from taugate.calibration.query_set.warnings import truncation_warning
-from taugate.calibration.query_set.wording import COPIED
-from taugate.calibration.report import few_labels
+from taugate.calibration.encoding.input_options import input_warnings, prompts_in_words
+from taugate.calibration.provisional import outlook
+from taugate.calibration.query_set.warnings import COPIED, truncation_warning
+from taugate.calibration.report import terminal
 from taugate.calibration.report.abstaining import abstention_figures, shown_queries
-from taugate.calibration.report.adapted import first_and_last, of_law, separation_figure
 from taugate.calibration.report.compare import compare_releases, same_queries
 from taugate.calibration.report.figures import drawn, metric_curves, reliability_figures, similarity_densities
-from taugate.calibration.report.gate import gains, in_use, loss_interval, retentions
-from taugate.calibration.report.label_errors import label_errors
-from taugate.calibration.report.questions import OUTCOMES, question_table, sorting_script
+from taugate.calibration.report.gate import (
+    first_and_last,
+    gains,
+    in_use,
+    loss_interval,
+    of_law,
+    retentions,
+    separation_figure,
+)
+from taugate.calibration.report.questions import OUTCOMES, label_errors, question_table, sorting_script
 from taugate.calibration.report.terminal import (
     answered_sentences,
     refusal_sentence,
@@ -29,16 +49,52 @@ from taugate.calibration.report.terminal import (
 from taugate.calibration.report.tradeoff import lost_queries, rule_standings, tradeoff_figures
 from taugate.calibration.settings.rules import MAX_EMPTY
 from taugate.calibration.study.outcomes import Calibrated
-from taugate.ingestion.dataset.own_documents import left_out_notes
+from taugate.ingestion.dataset.labelled_queries import left_out_notes
 from taugate.registry.writer import CREATED_AT, RELEASE_ID
 from taugate.retrieval.policy.policy import POLICIES
-from taugate.retrieval.policy.scales import SCALES
-from taugate.retrieval.release.changed_documents import UpdateRecord
+from taugate.retrieval.policy.score_relevance import SCALES
 from taugate.retrieval.release.manifest import Manifest, ReleaseManifest
-from taugate.retrieval.release.promises.promise import percent_at_most
+from taugate.retrieval.release.promises import percent_at_most
+from taugate.retrieval.release.state import UpdateRecord
 from taugate.retrieval.release.summary import certificate_cost, summary_lines
 
+# Tags and elements whose text is not prose, or an option of a command.
+_OPTIONS = re.compile(
+    r"(<style.*?</style>|<title.*?</title>|<svg.*?</svg>|<[^>]*>)|(?<![\w-])(--[a-z][\w-]*)", flags=re.DOTALL
+)
+
 _TEMPLATE = "page.html.j2"
+
+
+@cache
+def template(package: str, name: str, *filters: Callable[..., object]) -> Template:
+    """Load a page's template with the macros, style sheet and number filters that all pages share.
+
+    Values are escaped, because queries and documents are untrusted text.
+
+    Args:
+        package: Dotted name of the package that holds the template.
+        name: File name of the template.
+        filters: Further formats, by the names of the functions.
+    """
+    environment = Environment(
+        loader=ChoiceLoader([PackageLoader(package, "."), PackageLoader("taugate.calibration.report", ".")]),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    formats = (fixed, percent, count, signed, limits, alone, estimate, shift, *filters)
+    environment.filters |= {function.__name__: function for function in formats}
+    return environment.get_template(name)
+
+
+def with_whole_options(html: str) -> str:
+    """Mark the options of commands in the text of a page, so that no line breaks within one: --max-loss.
+
+    Tags, style sheets, titles and drawings stay as they are.
+    """
+    return _OPTIONS.sub(lambda match: match[1] or f'<span class="option">{match[2]}</span>', html)
 
 
 def render(calibrated: Calibrated, parent: ReleaseManifest | None, command: str = "") -> str:
@@ -76,7 +132,7 @@ def render(calibrated: Calibrated, parent: ReleaseManifest | None, command: str 
         summary=summary_lines(manifest.summary or ""),
         certificate_cost=certificate_cost(manifest),
         labels=manifest.labels,
-        few_labels=few_labels,
+        few_labels=terminal,
         plain_accuracy=[alone(float(part.accuracy().mean())) for part in judged],
         plain_ndcg=[alone(float(part.ndcg().mean())) for part in judged],
         densities=similarity_densities(calibrated),

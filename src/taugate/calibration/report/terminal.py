@@ -1,15 +1,23 @@
-"""The result of a calibration in plain sentences, and as a table for the terminal."""
+"""The result of a calibration in plain sentences, and as tables for the terminal."""
+
+from dataclasses import dataclass
 
 from taugate.calibration.abstention.words import SCORES, evidence, headline
-from taugate.calibration.charts.numbers import METRICS, percent
+from taugate.calibration.charts import METRICS, NOTHING, fixed, limits, percent
 from taugate.calibration.progress import Job
-from taugate.calibration.provisional.words import PROVISIONAL, outlook
-from taugate.calibration.report import few_labels
+from taugate.calibration.provisional import PROVISIONAL, outlook
 from taugate.calibration.settings.rules import MAX_EMPTY
+from taugate.ingestion.dataset.judgements import TRAFFIC
+from taugate.retrieval.names import METHODS, STATEMENTS
 from taugate.retrieval.release.evidence import Alternative, DriftRecord, Interval, Level
 from taugate.retrieval.release.manifest import ReleaseManifest
-from taugate.retrieval.release.methods import METHODS, STATEMENTS
-from taugate.retrieval.release.outcome_records import PolicyRecord
+from taugate.retrieval.release.outcome_records import (
+    LabelsRecord,
+    MachineRecord,
+    MachineWorth,
+    PolicyRecord,
+    SourceRecord,
+)
 from taugate.retrieval.release.refusal_records import QuestionKind, RefusalRecord, RefusedQuestions
 
 # Kinds of questions that no document answers.
@@ -23,6 +31,101 @@ _KINDS: dict[QuestionKind, str] = {
 _EVERY_CANDIDATE = (
     "ψ = 100: no percentile of Γ lowers the metric, so this threshold depends on the number and size of bootstraps."
 )
+
+
+@dataclass(frozen=True)
+class SourceRow:
+    """One source of estimates; each value is formatted, with its interval.
+
+    Attributes:
+        name: Name of the source.
+        accuracy: Accuracy.
+        loss: Loss at τ.
+        tau: Safe τ.
+    """
+
+    name: str
+    accuracy: tuple[str, str]
+    loss: tuple[str, str]
+    tau: tuple[str, str]
+
+
+def basis(record: LabelsRecord) -> str:
+    """Describe which queries were judged, and how the others were scored."""
+    judged = f"{record.judged:,} judged {'query' if record.judged == 1 else 'queries'}"
+    if record.answerable < record.judged:
+        judged += f", {record.answerable:,} of them with an answer"
+    if record.effective < 0.95 * record.judged:
+        judged += f" (as informative as {record.effective:.0f} queries of equal weight)"
+    if record.machine is None:
+        return f"{judged}. There are no unjudged queries from people, so only the labels are used."
+    return f"{judged}, and {record.unjudged:,} unjudged queries from people. {record.machine.words}"
+
+
+def machine_effect(record: LabelsRecord) -> str:
+    """Describe how much the machine narrows the intervals of the labels."""
+    if record.machine is None:
+        return ""
+    sentences = [_effect("accuracy", record.accuracy, record.alone.accuracy, record.both.accuracy)]
+    if TRAFFIC in record.splits:
+        sentences.append(
+            "Queries from traffic count for the loss and for τ, but not for accuracy. They are not a random sample, so "
+            "only the labels are used for these."
+        )
+    elif record.both.loss.upper > 0:  # there is a cut
+        sentences.append(_effect("the loss", record.loss, record.alone.loss, record.both.loss))
+    return " ".join(sentences)
+
+
+def _effect(metric: str, machine: MachineWorth, alone: Interval, both: Interval) -> str:
+    if not machine.weight:
+        return f"For {metric}, only the labels are used: they are too few to check the machine, or it would not help."
+    wider = (both.upper - both.lower) / (alone.upper - alone.lower) - 1
+    return (
+        f"For {metric}, the machine explains {100 * machine.r2:.0f} % of the differences between queries (R²). The "
+        f"interval is {100 * abs(wider):.0f} % {'wider' if wider > 0 else 'narrower'} than that of the labels alone."
+    )
+
+
+def source_rows(record: LabelsRecord) -> list[SourceRow]:
+    """Return a row for each source: the labels alone, the machine alone, and both."""
+    rows = [_row("labels alone", record.alone)]
+    if record.machine_only is not None:
+        rows.append(_row_of_machine(record.machine_only))
+        rows.append(_row("both", record.both))
+    return rows
+
+
+def _row(name: str, source: SourceRecord) -> SourceRow:
+    tau = (NOTHING, "")
+    if source.tau is not None:
+        ends = [NOTHING if end is None else fixed(end) for end in (source.tau.lower, source.tau.upper)]
+        tau = (fixed(source.tau.safe), f"({ends[0]}–{ends[1]})")
+    return SourceRow(name, _share(source.accuracy), _share(source.loss), tau)
+
+
+def _row_of_machine(source: MachineRecord) -> SourceRow:
+    return SourceRow("machine alone", (fixed(source.accuracy), ""), (fixed(source.loss), ""), (fixed(source.tau), ""))
+
+
+def _share(value: Interval) -> tuple[str, str]:
+    return fixed(value.mean), limits(value)
+
+
+def heads(record: LabelsRecord, k: int) -> list[str]:
+    """Return the column headings; `k` is K."""
+    columns = [f"accuracy@{k}", "loss at τ"]
+    return columns if record.most is None else [*columns, f"safe τ for a loss of {100 * record.most:.4g} %"]
+
+
+def few_label_lines(record: LabelsRecord, k: int) -> list[str]:
+    """Return the few_label_lines for a terminal; `k` is K."""
+    columns = heads(record, k)
+    table = ["".join([f"{'':18}", *(f"{head:>28}" for head in columns)])]
+    for row in source_rows(record):
+        cells = [" ".join(cell_parts).strip() for cell_parts in (row.accuracy, row.loss, row.tau)]
+        table.append("".join([f"{row.name:18}", *(f"{cell:>28}" for cell in cells[: len(columns)])]))
+    return [basis(record), *table, machine_effect(record)] if record.machine else [basis(record), *table]
 
 
 def statement(rule: PolicyRecord | Alternative) -> str:
@@ -96,7 +199,7 @@ def table(manifest: ReleaseManifest) -> str:
         cells = (f"{'–' if value is None else f'{value:.4f}':<11}" for value in values)
         lines.append("".join([f"{label:18}", *(f"{cell:>28}" for cell in cells)]))
     if manifest.labels is not None:
-        lines += few_labels.lines(manifest.labels, manifest.policy.k)
+        lines += few_label_lines(manifest.labels, manifest.policy.k)
     lines.append(_rule(manifest))
     if manifest.refusal is not None and manifest.refusal.threshold is not None:
         lines += _refusal(manifest.refusal, *manifest.refusal.threshold)

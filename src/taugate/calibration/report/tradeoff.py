@@ -7,15 +7,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.calibration.charts.chart import Axis, Chart, Dot, Figure, LegendEntry
-from taugate.calibration.charts.numbers import percent
+from taugate.calibration.charts import Axis, Chart, Dot, Figure, LegendEntry, percent
 from taugate.calibration.metrics.ranking import ScoredQueries
 from taugate.calibration.report.abstaining import ShownQueries
 from taugate.calibration.risk.steps import loss_steps
 from taugate.calibration.study.outcomes import Calibrated
+from taugate.retrieval.names import METHODS
 from taugate.retrieval.policy.names import Metric, PolicyKind
 from taugate.retrieval.release.evidence import Alternative
-from taugate.retrieval.release.methods import METHODS
 from taugate.retrieval.release.outcome_records import PolicyRecord
 
 _WIDEST = 0.10

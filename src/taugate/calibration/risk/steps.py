@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from taugate.calibration.metrics.clusters import SamplingUnits, Unit
 from taugate.calibration.metrics.ranking import JudgedQueries, discounts
-from taugate.calibration.risk.e_values import DocumentBets, DocumentLosses
+from taugate.calibration.risk.evidence import DocumentBets, DocumentLosses
 from taugate.retrieval.policy.names import Metric
-from taugate.retrieval.vectors.similarity import Float32
+from taugate.retrieval.vectors import Float32
 
 
 @dataclass(frozen=True)

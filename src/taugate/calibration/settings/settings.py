@@ -12,9 +12,8 @@ from taugate.calibration.settings.rules import CONFIDENCE, AbstentionRule, Thres
 from taugate.errors import InputError
 from taugate.ingestion.dataset.judgements import HUMAN, TRAFFIC
 from taugate.retrieval.engines.engine import EngineChoice, external
-from taugate.retrieval.index.names import MAX_WEIGHT, Kind
+from taugate.retrieval.names import MAX_WEIGHT, METHODS, Kind
 from taugate.retrieval.release.evidence import Drawn
-from taugate.retrieval.release.methods import METHODS
 from taugate.retrieval.release.search_records import GateRecord
 
 # Half a point: less than the papers' encoders differ, and what 600 queries or some 700 documents can show.
@@ -23,7 +22,7 @@ MARGIN = 0.005
 # int8 encoder, projection or index loses less than that.
 WIDEST_MARGIN = 0.05
 RETENTION = 0.9  # the query embeddings paper's (§5)
-DEFAULT_OVERLAP_PERCENTILE = 5.0  # why: drift/overlap.py
+DEFAULT_OVERLAP_PERCENTILE = 5.0  # why: drift/signals.py
 
 ProjectionChoice = Literal["none", "query-pca", "auto"]
 PrecisionChoice = Literal["float32", "bfloat16", "int8", "auto"]

@@ -1,5 +1,6 @@
 """The search of a corpus by its vectors, in an index or an engine."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Self
@@ -10,34 +11,73 @@ from threadpoolctl import threadpool_limits
 
 from taugate.calibration.abstention.choose import EncodedCorpus, LabelledGroups, QueryGroup
 from taugate.calibration.encoding.corpus import EncodedTexts
-from taugate.calibration.metrics.inputs import CalibrationInputs
-from taugate.calibration.metrics.isotropy import isotropy
-from taugate.calibration.metrics.measure import QueryPart
-from taugate.calibration.metrics.own_documents import own_passages_of, search_excluding_own
-from taugate.calibration.metrics.ranking import JudgedQueries
-from taugate.calibration.metrics.splits import QueryRoles
+from taugate.calibration.inherited import Inherited
+from taugate.calibration.metrics.documents import QueryRoles
+from taugate.calibration.metrics.embeddings import isotropy
+from taugate.calibration.metrics.measure import CalibrationInputs, PartName, QueryPart
+from taugate.calibration.metrics.ranking import JudgedQueries, own_passages_of, search_excluding_own
 from taugate.calibration.query_set.measure import measure_query_set
-from taugate.calibration.query_set.warnings import wording_warnings
-from taugate.calibration.query_set.wording import compare_wording
+from taugate.calibration.query_set.warnings import compare_wording, wording_warnings
+from taugate.calibration.relevance.fitting import Unanswered, UnansweredQuestions
 from taugate.calibration.relevance.model import AppliedRelevance, apply_relevance, estimate_relevance
 from taugate.calibration.relevance.probes import LabelledSearch
-from taugate.calibration.study.inherited import Inherited
 from taugate.calibration.study.refusing import LabelledParts, RefusalQuestions
-from taugate.calibration.study.search import DescribedTexts, Parts, Search
-from taugate.calibration.study.unanswered import divide_unanswered, question_parts
+from taugate.calibration.study.study import DescribedTexts, Parts, Search
 from taugate.calibration.threshold.few_labels import FewLabels
 from taugate.errors import InputError
 from taugate.retrieval.index.hybrid import vector_index, words_of
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.top_k import Index
 from taugate.retrieval.policy.abstention import AnswerRule
+from taugate.retrieval.policy.policy import Mask
 from taugate.retrieval.policy.word_match import DocumentWords
-from taugate.retrieval.vectors.queries import dense_of
-from taugate.retrieval.vectors.similarity import Float32
+from taugate.retrieval.vectors import Float32, dense_of
 
 # Similarities of equal vectors differ by a few units in the last place of float32, 6e-8 near 1.
 _ROUNDING = 1e-6
 _CHECKED = 256  # queries whose similarities are compared: if all of them are equal, so are the others
+
+
+def question_parts(parts: Mapping[PartName, QueryPart], roles: QueryRoles, queries: int) -> tuple[Mask, Mask]:
+    """Return which of n answerable queries make questions to learn from, and to measure with, (n,) bool each.
+
+    Held-out queries measure, and all calibration queries learn: their questions only take part in the recalibration,
+    which moves no result past another. Without held-out queries, those that did not fit the model measure.
+
+    Args:
+        parts: "calibration" and, with a holdout, "heldout".
+        roles: Roles of the calibration queries.
+        queries: n.
+    """
+    learns, measures = np.zeros(queries, dtype=np.bool_), np.zeros(queries, dtype=np.bool_)
+    heldout = parts.get("heldout")
+    learns[roles.fit if heldout is None else parts["calibration"].members] = True
+    measures[roles.not_fitting if heldout is None else heldout.members] = True
+    return learns, measures
+
+
+def divide_unanswered(search: LabelledSearch, roles: QueryRoles, parts: tuple[Mask, Mask]) -> Unanswered | None:
+    """Divide every kind of question that no document answers; None without off-topic questions to learn from.
+
+    Off-topic questions that choose ρ learn, and the half that was written apart measures. Clusters of the user's own
+    unanswerable queries learn and measure in turn.
+
+    Args:
+        search: The searched data set.
+        roles: Roles of the answerable queries; which off-topic questions seem answered depends on the fitting ones.
+        parts: Result of `question_parts`.
+    """
+    fitting = search.judged.take(roles.fit)
+    remains = search.off_topic_remaining(fitting.top.scores[fitting.accuracy() > 0, 0])
+    turn = np.array([question.chooses for question in search.dataset.off_topic])
+    kinds: list[tuple[UnansweredQuestions, Mask, Mask]] = [(search.off_topic, remains & turn, remains & ~turn)]
+    kinds += [(kind, parts[0][sources], parts[1][sources]) for kind, sources in search.near_misses]
+    own = search.own
+    if own.top.scores.shape[1] == search.off_topic.top.scores.shape[1]:  # else queries are themselves documents of few
+        learns: Mask = np.unique(own.clusters, return_inverse=True)[1] % 2 == 0
+        kinds.append((own, learns, ~learns))
+    learning, measuring = ([kind.take(masks[part]) for kind, *masks in kinds if masks[part].any()] for part in range(2))
+    return Unanswered(learning, measuring) if (remains & turn).any() else None
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
-"""What a policy does to the queries of a study: answers lost, the reference of drift, and each query's outcome."""
+"""What a policy does to the queries of a study: answers lost, the reference of drift, and each question's scores."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,13 +9,14 @@ from numpy.typing import NDArray
 
 from taugate.calibration.abstention.refusal import share_at_most
 from taugate.calibration.study.study import Study
-from taugate.ingestion.dataset.beir import LabelledQuery
-from taugate.retrieval.policy.component_signals import component_means
+from taugate.ingestion.dataset.labelled_queries import LabelledQuery
 from taugate.retrieval.policy.policy import POLICIES, Mask
+from taugate.retrieval.policy.score_relevance import component_means
 from taugate.retrieval.release.manifest import ReleaseManifest
 from taugate.retrieval.release.outcome_records import PolicyRecord
-from taugate.retrieval.release.query_arrays import Outcomes, Reference
+from taugate.retrieval.release.queries import MAX_QUESTIONS, CalibrationQuestion, Outcomes, QuestionKind, Reference
 from taugate.retrieval.release.records import CheckedAnswers
+from taugate.retrieval.vectors import Float32
 
 # Enough to reveal a wrong encoder, index or retriever, few enough to run at every start (32 × 3 ms on 2 cores).
 _GOLDEN_QUERIES = 32
@@ -120,3 +121,137 @@ def _digests(queries: Sequence[LabelledQuery]) -> NDArray[np.uint64]:
     """Digest the texts of queries, (q,) uint64; a release does not contain the texts."""
     digests = b"".join(hashlib.sha256(query.text.encode()).digest()[:8] for query in queries)
     return np.frombuffer(digests, dtype="<u8").astype(np.uint64)
+
+
+def calibration_questions(calibrated: Calibrated) -> list[CalibrationQuestion]:
+    """List the labelled questions, answerable ones first, then the off-topic ones that count for ρ.
+
+    Of more than MAX_QUESTIONS labelled ones, as many are listed, evenly spaced.
+
+    Args:
+        calibrated: The study with its manifest.
+    """
+    kinds = (_answerable(calibrated), _unanswerable(calibrated), _off_topic(calibrated))
+    return [question for kind in kinds if kind is not None for question in kind.questions()]
+
+
+@dataclass(frozen=True)
+class _Questions:
+    """The n questions of a kind, of which those at `rows` are listed; see CalibrationQuestion.
+
+    Attributes:
+        kind: Their kind.
+        texts: Their texts.
+        values: (n, K) float32.
+        best: (n,) float32.
+        refusal: (n,) float32, None if no question is refused.
+        rows: Positions of the listed ones.
+        ranks: (n,) ranks from 1, 0 for none; None if no result is relevant.
+        right: (n,) float32; None with `ranks`.
+        heldout: (n,) bool; None if none is held out.
+    """
+
+    kind: QuestionKind
+    texts: Sequence[str]
+    values: Float32
+    best: Float32
+    refusal: Float32 | None
+    rows: NDArray[np.int64]
+    ranks: NDArray[np.int64] | None = None
+    right: Float32 | None = None
+    heldout: Mask | None = None
+
+    def questions(self) -> Iterator[CalibrationQuestion]:
+        """Make the records of the listed questions."""
+        best = _shortest(self.best)
+        refusal, right = (None if scores is None else _shortest(scores) for scores in (self.refusal, self.right))
+        for row in map(int, self.rows):
+            rank = 0 if self.ranks is None else int(self.ranks[row])
+            values = self.values[row]
+            yield CalibrationQuestion(
+                text=self.texts[row],
+                kind=self.kind,
+                heldout=self.heldout is not None and bool(self.heldout[row]),
+                values=_shortest(values[np.isfinite(values)]),
+                best=best[row],
+                refusal=refusal[row] if refusal else None,
+                rank=rank or None,
+                right=right[row] if right and rank else None,
+            )
+
+
+def _answerable(calibrated: Calibrated) -> _Questions:
+    scored, dataset = calibrated.scored, calibrated.search.dataset
+    relevant = scored.judged.relevant
+    values = scored.decisions(calibrated.policy.kind)
+    # The value of a relevant result may be the largest at any rank if it is a probability.
+    right = np.where(relevant, values, np.float32(-np.inf)).max(axis=1)
+    heldout = np.zeros(len(values), dtype=np.bool_)
+    if "heldout" in calibrated.parts:
+        heldout[calibrated.parts["heldout"].members] = True
+    return _Questions(
+        "answerable",
+        [query.text for query in dataset.answerable],
+        values,
+        scored.judged.top.scores[:, 0],
+        None if scored.answering is None else scored.answering.answerable,
+        rows=_evenly(len(values), _share(calibrated, len(values))),
+        ranks=np.where(relevant.any(axis=1), relevant.argmax(axis=1) + 1, 0),
+        right=right,
+        heldout=heldout,
+    )
+
+
+def _unanswerable(calibrated: Calibrated) -> _Questions:
+    scored, queries = calibrated.scored, calibrated.search.dataset.unanswerable
+    return _Questions(
+        "unanswerable",
+        [query.text for query in queries],
+        scored.unanswerable_decisions(calibrated.policy.kind),
+        scored.unanswerable.scores[:, :1].ravel(),
+        None if scored.answering is None else scored.answering.unanswerable,
+        rows=_evenly(len(queries), _share(calibrated, len(queries))),
+    )
+
+
+def _off_topic(calibrated: Calibrated) -> _Questions | None:
+    """Return the questions about other subjects that count, those that chose nothing; None if none was searched."""
+    search, refusal = calibrated.corpus, calibrated.refusal
+    # A certified score other than the best similarity is not computed for these questions.
+    if search is None or (refusal is not None and not refusal.record.is_default):
+        return None
+    if not search.dataset.off_topic:  # there is no encoder for them
+        return None
+    right = search.judged.top.scores[search.judged.accuracy() > 0, 0]
+    asked: Mask = np.array([not (question.is_request or question.chooses) for question in search.dataset.off_topic])
+    remaining = asked & search.off_topic_remaining(right)
+    questions = search.off_topic.take(remaining)
+    estimated = search.off_topic_relevance(calibrated.estimated)
+    best = questions.top.scores[:, 0]
+    return _Questions(
+        "off_topic",
+        [search.dataset.off_topic[row].text for row in np.flatnonzero(remaining).tolist()],
+        POLICIES[calibrated.policy.kind].decide(
+            questions.top.scores, None if estimated is None else estimated[remaining]
+        ),
+        best,
+        None if refusal is None else best,
+        rows=np.arange(len(best)),
+    )
+
+
+def _shortest(values: Float32) -> list[float]:
+    """Return the shortest decimals that float32 reads as these values: nine digits fewer in every file and page."""
+    return [float(text) for text in values.astype(str)]
+
+
+def _share(calibrated: Calibrated, count: int) -> int:
+    """Return how many of `count` labelled questions of a kind are listed."""
+    dataset = calibrated.search.dataset
+    total = len(dataset.answerable) + len(dataset.unanswerable)
+    return min(count, MAX_QUESTIONS * count // total)
+
+
+def _evenly(count: int, listed: int) -> NDArray[np.int64]:
+    """Return `listed` of `count` positions, evenly spaced."""
+    return np.unique(np.linspace(0, count - 1, num=listed).astype(np.int64))

@@ -13,29 +13,25 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.calibration.acceptance.reranking import JudgingQueries, StageResults
+from taugate.calibration.acceptance.better_lists import JudgingQueries, StageResults
 from taugate.calibration.encoding.rerankers import RequestedReranker
 from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.metrics.documents import ResultDocuments, grades_of, relevant_passages
-from taugate.calibration.metrics.inputs import CalibrationInputs
-from taugate.calibration.metrics.measure import QueryPart
-from taugate.calibration.metrics.own_documents import own_passages_of, search_excluding_own
-from taugate.calibration.metrics.ranking import JudgedQueries
+from taugate.calibration.metrics.measure import CalibrationInputs, QueryPart
+from taugate.calibration.metrics.ranking import JudgedQueries, own_passages_of, search_excluding_own
 from taugate.calibration.progress import Job
+from taugate.calibration.relevance.fitting import UnansweredQuestions
 from taugate.calibration.relevance.model import AppliedRelevance
 from taugate.calibration.relevance.probes import LabelledSearch, Positions
-from taugate.calibration.relevance.unanswered import UnansweredQuestions
 from taugate.calibration.study.corpus import CorpusSearch
 from taugate.calibration.study.refusing import LabelledParts, RefusalQuestions
-from taugate.calibration.study.search import DescribedTexts, Parts, Search
-from taugate.ingestion.dataset.labelled_query import LabelledQuery
+from taugate.calibration.study.study import DescribedTexts, Parts, Search
+from taugate.ingestion.dataset.labelled_queries import LabelledQuery
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.policy.component_signals import Components
-from taugate.retrieval.policy.scales import SCALES, RerankerScale
+from taugate.retrieval.policy.score_relevance import SCALES, Components, RerankerScale
 from taugate.retrieval.rerank.reranker import Reranker
 from taugate.retrieval.rerank.stage import FIRST_SCORE, combined, rank
-from taugate.retrieval.vectors.queries import QueryVectors
-from taugate.retrieval.vectors.similarity import Float32
+from taugate.retrieval.vectors import Float32, QueryVectors
 
 
 @dataclass(frozen=True)

@@ -12,15 +12,14 @@ from taugate.calibration.metrics.ranking import JudgedQueries, ScoredQueries
 from taugate.calibration.risk import words
 from taugate.calibration.risk.certify import CertifiedThreshold
 from taugate.calibration.settings.rules import ThresholdRule
-from taugate.calibration.threshold.calibration_queries import CalibrationQueries
-from taugate.calibration.threshold.policy_choice import choose_policy
+from taugate.calibration.threshold.policy_choice import CalibrationQueries, choose_policy
 from taugate.errors import InputError
+from taugate.retrieval.names import METHODS
 from taugate.retrieval.policy.names import Metric, PolicyKind
 from taugate.retrieval.policy.policy import keep
 from taugate.retrieval.release.evidence import Alternative, EvidenceRecord, Level
-from taugate.retrieval.release.methods import METHODS
 from taugate.retrieval.release.outcome_records import PolicyRecord, UnrestrictedThreshold
-from taugate.retrieval.vectors.similarity import Float32
+from taugate.retrieval.vectors import Float32
 
 PERCENTILES = np.arange(101)
 

@@ -7,31 +7,38 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.calibration.few_labels.machine import hit_scores, loss_scores, losses
-from taugate.calibration.few_labels.population import QueryPopulation, ScoredResults, Scores, Scoring, SourceComparison
+from taugate.calibration.few_labels.population import (
+    QueryPopulation,
+    ScoredResults,
+    Scores,
+    Scoring,
+    SourceComparison,
+    hit_scores,
+    loss_scores,
+    losses,
+)
+from taugate.calibration.few_labels.prediction_powered import LossEstimates, ThresholdEstimate, candidate_thresholds
 from taugate.calibration.few_labels.shares import Float64, ShareEstimates
-from taugate.calibration.few_labels.threshold import LossEstimates, ThresholdEstimate, candidate_thresholds
 from taugate.calibration.metrics.clusters import SamplingUnits
-from taugate.calibration.metrics.own_documents import OwnPassages, search_excluding_own
-from taugate.calibration.metrics.ranking import JudgedQueries, discounts
+from taugate.calibration.metrics.ranking import JudgedQueries, OwnPassages, discounts, search_excluding_own
 from taugate.calibration.relevance.probes import LabelledSearch
-from taugate.calibration.risk import bounds, words
+from taugate.calibration.risk import certify, words
 from taugate.calibration.settings.rules import CONFIDENCE, ThresholdRule
-from taugate.calibration.threshold.machine import ResultScorer
+from taugate.calibration.threshold.policy_choice import ResultScorer
 from taugate.errors import InputError
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.release.evidence import Certificate, Estimate, Interval
-from taugate.retrieval.release.labels import (
+from taugate.retrieval.release.outcome_records import (
     LabelsRecord,
     Machine,
     MachineRecord,
     MachineWorth,
+    MetricsRecord,
+    PolicyRecord,
     SourceRecord,
     ThresholdInterval,
 )
-from taugate.retrieval.release.outcome_records import MetricsRecord, PolicyRecord
-from taugate.retrieval.vectors.queries import concatenate
-from taugate.retrieval.vectors.similarity import Float32
+from taugate.retrieval.vectors import Float32, concatenate
 
 
 @dataclass(frozen=True)
@@ -147,7 +154,7 @@ class FewLabels:
             loss=float(at_tau.value[0]),
             bound=float(at_tau.upper[0]),
             upper=float(at_tau.upper[0]),
-            queries_needed=bounds.queries_for_confidence(rule.max_loss, rule.confidence),
+            queries_needed=certify.queries_for_confidence(rule.max_loss, rule.confidence),
         )
 
     def metrics(self, measured: MetricsRecord, policy: PolicyRecord) -> MetricsRecord:

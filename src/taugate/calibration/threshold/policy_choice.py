@@ -1,4 +1,4 @@
-"""Chooses the policy: which kinds are certified, by which queries and with which part of the error, and which is used.
+"""Chooses the policy: which kinds are certified, by which queries, and which is the best of them.
 
 A named policy is certified alone. For a statement with high probability, `auto` certifies two policies with the error
 divided between them (Bonferroni), and uses the one that keeps fewer results. So no query has to be set aside for the
@@ -8,25 +8,136 @@ that is chosen by its kept share loses more on average; so `auto` is `probabilit
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from taugate.calibration.encoding.corpus import EncodedTexts
+from taugate.calibration.metrics.clusters import SamplingUnits, clusters
+from taugate.calibration.metrics.documents import MIN_CALIBRATING, Positions, QueryRoles
+from taugate.calibration.metrics.measure import Rows
+from taugate.calibration.metrics.ranking import JudgedQueries, ScoredQueries
+from taugate.calibration.relevance.model import AppliedRelevance, estimate_relevance
 from taugate.calibration.risk import words
 from taugate.calibration.risk.certify import CertifiedThreshold, LossLimit, certify, counting_enough, enough_queries
 from taugate.calibration.risk.steps import LossSteps, loss_steps
 from taugate.calibration.settings.rules import PolicyChoice, ThresholdRule
-from taugate.calibration.threshold.calibration_queries import CalibrationQueries
 from taugate.errors import InputError
+from taugate.ingestion.dataset.beir import Dataset
+from taugate.retrieval.index.hybrid import words_of
+from taugate.retrieval.index.top_k import Searchable, TopK
 from taugate.retrieval.policy.names import PolicyKind
 from taugate.retrieval.policy.policy import POLICIES, keep
+from taugate.retrieval.policy.relevance import Relevance
 from taugate.retrieval.release.evidence import Choice, PolicyCandidate
+from taugate.retrieval.release.outcome_records import Machine
+from taugate.retrieval.vectors import Float32, QueryVectors
 
 # The first policy's part of the error. The second one fits nothing, so all queries certify it, and it usually keeps
 # less. Chosen on three public sets; on three others .2 keeps .006 less than .5 on average
 # (docs/research/calibration.md, "How auto divides the error").
 _FIRST = 0.2
+
+
+@dataclass(frozen=True)
+class CalibrationQueries:
+    """The queries that decide a rule, and which of them certify.
+
+    Attributes:
+        scored: All answerable queries.
+        calibration: Positions of the calibration queries.
+        rows: (m, l) positions in the bootstraps.
+        roles: None with too few queries.
+        estimated: Model of relevance, None without one.
+        units: Sampling units of all answerable queries.
+        seed: Seed of the calibration.
+    """
+
+    scored: ScoredQueries
+    calibration: NDArray[np.int64]
+    rows: Rows
+    roles: QueryRoles | None
+    estimated: AppliedRelevance | None
+    units: SamplingUnits
+    seed: int
+
+    def certifying(self, *, model: bool) -> Positions:
+        """Return the positions of the queries that certify, which fit neither a model nor the score of ρ.
+
+        `certifying_count` predicts their number.
+        """
+        answering = self.scored.answering
+        fits = model or (answering is not None and answering.fitted)
+        return self.roles.not_fitting if fits and self.roles is not None else self.calibration
+
+    @property
+    def lacking(self) -> str:
+        """Reason why no roles could be assigned, with a remedy."""
+        units = self.units.take(self.calibration)
+        if len(units) < MIN_CALIBRATING:
+            return (
+                f"needs at least {MIN_CALIBRATING} answerable queries to calibrate on, there are {len(units)}; "
+                "label more queries, lower --holdout, or use --policy similarity"
+            )
+        return (
+            f"the queries are divided into those that fit a model and those that certify, with no document in both; "
+            f"{units.words} are not enough; label queries about other documents, or use --policy similarity"
+        )
+
+
+@dataclass(frozen=True)
+class ResultScorer:
+    """Scores results by a model that has not seen users' queries, so that their judgements can correct it.
+
+    Attributes:
+        model: Model fitted on generated queries; None if these are too few, and the share of the largest possible
+            score of a result is used.
+        max_score: Largest score of a result: 1 for the cosine, 1 + w with a lexical part.
+    """
+
+    model: Relevance | None
+    max_score: float = 1.0
+
+    @classmethod
+    def fit(cls, dataset: Dataset, encoded: EncodedTexts, index: Searchable, k: int, seed: int) -> Self:
+        """Fit the model on the generated queries.
+
+        Args:
+            dataset: Data set with the generated queries.
+            encoded: Vectors of the data set.
+            index: Index of the documents.
+            k: K, the number of results per query.
+            seed: Seed of the division into queries that fit the model and queries that recalibrate it.
+        """
+        hybrid = words_of(index)
+        similarity = cls(None, 1.0 if hybrid is None else 1.0 + hybrid.weight)
+        generated = [] if dataset.other_queries is None else dataset.other_queries.generated
+        if encoded.generated is None or not generated:
+            return similarity
+        judged = JudgedQueries.judge(generated, encoded.generated, index, k, dataset.documents.parents)
+        roles = QueryRoles.assign(np.arange(len(judged)), SamplingUnits.from_clusters(clusters(generated)), seed)
+        if roles is None:
+            return similarity
+        fitted = estimate_relevance(judged, encoded.generated, roles, encoded.documents, encoded.lengths)
+        return cls(fitted.of_vectors) if fitted and fitted.of_vectors else similarity
+
+    @property
+    def name(self) -> Machine:
+        """Name of the machine in the manifest."""
+        return Machine.SIMILARITY if self.model is None else Machine.GENERATED
+
+    def score(self, vectors: QueryVectors, top: TopK) -> Float32:
+        """Return the score of each result, (q, K) float32 in 0…1.
+
+        Args:
+            vectors: (q, d) float32 vectors of the queries.
+            top: (q, K) results of the queries.
+        """
+        if self.model is not None:
+            return self.model.estimate(vectors, top)
+        shares: Float32 = np.clip(top.scores / np.float32(self.max_score), 0.0, 1.0)
+        return shares
 
 
 @dataclass(frozen=True)

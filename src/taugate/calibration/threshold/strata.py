@@ -24,8 +24,7 @@ from taugate.calibration.metrics.ranking import JudgedQueries, ScoredQueries
 from taugate.calibration.risk import words
 from taugate.calibration.risk.certify import certificate, certify, enough_queries
 from taugate.calibration.settings.rules import ThresholdRule
-from taugate.calibration.threshold.calibration_queries import CalibrationQueries
-from taugate.calibration.threshold.policy_choice import loss_limits
+from taugate.calibration.threshold.policy_choice import CalibrationQueries, loss_limits
 from taugate.errors import InputError
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.retrieval.documents.columns import TagColumn
@@ -36,8 +35,7 @@ from taugate.retrieval.policy.names import PolicyKind
 from taugate.retrieval.policy.relevance import Relevance
 from taugate.retrieval.release.evidence import Certificate, StrataRecord, StratumRecord
 from taugate.retrieval.release.outcome_records import PolicyRecord
-from taugate.retrieval.vectors.queries import QueryVectors
-from taugate.retrieval.vectors.similarity import Float32
+from taugate.retrieval.vectors import Float32, QueryVectors
 
 Positions = NDArray[np.int64]
 Certificates = list[Certificate] | None

@@ -3,7 +3,7 @@
 Every labelled query that both corpora can answer is run on both, with the same threshold. The loss of a query is its
 accuracy or NDCG before minus that now, and counts by the weight of the query. τ holds if the mean loss is shown,
 one-sided with 95 % confidence, to be within the margin (non-inferiority), by document if queries share documents
-(`calibration/risk/paired.py`).
+(`calibration/risk/evidence.py`).
 
 All labelled queries count, including those that chose τ. They favour the corpus that τ was chosen on, so they
 overestimate the loss rather than underestimate it.
@@ -11,6 +11,9 @@ overestimate the loss rather than underestimate it.
 A query is left out if all its answers were removed, which no threshold can make up for, or if it is only about new
 documents, which the old corpus could not answer. A changed document is assumed to answer the queries that it answered
 before.
+
+The results of the release that is updated, for all labelled queries at once. They follow the steps of `Retriever`,
+except that a query's own passages are excluded.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,23 +23,27 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.calibration.encoding.changes import CorpusDigests
+from taugate.calibration.encoding.cache import UNKNOWN, CorpusChanges, CorpusDigests
 from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.metrics.documents import ResultDocuments
-from taugate.calibration.metrics.own_documents import OwnPassages
-from taugate.calibration.metrics.ranking import ScoredQueries
+from taugate.calibration.metrics.ranking import OwnPassages, ScoredQueries, exclude_own, max_own_passages
 from taugate.calibration.relevance.probes import LabelledSearch
-from taugate.calibration.risk.paired import min_detectable_loss, paired_losses
+from taugate.calibration.risk.evidence import min_detectable_loss, paired_losses
 from taugate.calibration.settings.rules import CONFIDENCE
 from taugate.calibration.settings.update import UpdateSettings
+from taugate.calibration.study.reranked import RerankedCandidates, RerankedSearch, score_pairs
 from taugate.errors import InputError
-from taugate.ingestion.dataset.beir import Dataset, LabelledQuery
+from taugate.ingestion.dataset.beir import Dataset
+from taugate.ingestion.dataset.labelled_queries import LabelledQuery
 from taugate.retrieval.documents.store import DocumentStore
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.policy.policy import Mask
+from taugate.retrieval.policy.abstention import AnswerRule
+from taugate.retrieval.policy.policy import POLICIES, Mask, Policy, keep_answered
 from taugate.retrieval.release.evidence import Interval
 from taugate.retrieval.release.outcome_records import PolicyRecord
-from taugate.retrieval.vectors.queries import QueryVectors
+from taugate.retrieval.release.reader import Release
+from taugate.retrieval.rerank.stage import FIRST_SCORE, SecondStage, combined
+from taugate.retrieval.vectors import Float32, QueryVectors
 
 _METRICS = {"accuracy": "accuracy", "ndcg": "NDCG"}
 
@@ -189,3 +196,64 @@ def _own_before(before: CorpusDigests, dataset: Dataset, queries: list[LabelledQ
     named = [[dataset.documents[position].id for position in query.own_passages] for query in queries]
     places = before.positions({name for names in named for name in names})
     return [tuple(position for name in names for position in places.get(name, ())) for names in named]
+
+
+def first_stage_before(release: Release, paired: PairedQueries) -> tuple[TopK, Mask]:
+    """Return the results of the first stage, or of the only one, and which of them are kept; see `ResultsBefore`."""
+    retriever = release.retriever
+    top = _searched(release, paired, retriever.policy.k)
+    relevance = None if retriever.relevance is None else retriever.relevance.estimate(paired.vectors, top)
+    return top, _kept(retriever.policy, retriever.abstention, paired, top, relevance)
+
+
+@dataclass(frozen=True)
+class SecondStageBefore:
+    """Ranks the candidates of the old corpus, of which those in the new one have their scores already.
+
+    Attributes:
+        release: The open release, with two stages.
+        second: Its second stage.
+        after: The search of the new corpus by the same reranker.
+        changes: Changes of the corpus.
+    """
+
+    release: Release
+    second: SecondStage
+    after: RerankedSearch
+    changes: CorpusChanges
+
+    def __call__(self, paired: PairedQueries) -> tuple[TopK, Mask]:
+        """Return the results of the second stage, and which of them are kept; see `ResultsBefore`."""
+        rule, texts = self.second.rule, [query.text for query in paired.queries]
+        first, k = _searched(self.release, paired, rule.candidates), rule.policy.k
+        job, known = self.after.inputs.job, self._known(paired, first)
+        scores = score_pairs(self.second.reranker, texts, first.positions, job, "ranking earlier documents", known)
+        candidates = RerankedCandidates(first, combined(scores, first.scores, rule.first_stage_weight))
+        top = TopK(candidates.second.scores[:, :k], candidates.second.positions[:, :k])
+        relevance = None
+        if rule.relevance is not None:
+            relevance = rule.relevance.estimate(top.scores, {FIRST_SCORE: candidates.first_scores[:, :k]})
+        return top, _kept(rule.policy, rule.abstention, paired, top, relevance)
+
+    def _known(self, paired: PairedQueries, first: TopK) -> Float32:
+        """Return the scores of (q, N) old candidates whose text is among the new candidates, NaN for the others."""
+        new = self.after.answerable
+        sources = self.changes.sources[new.first.positions[paired.rows]]
+        same = (first.positions[:, :, None] == sources[:, None, :]) & (sources != UNKNOWN)[:, None, :]
+        alone = combined(new.scores, new.first.scores, -self.after.first_stage_weight)  # shares depend on the corpus
+        scores = np.take_along_axis(alone[paired.rows], same.argmax(axis=2), axis=1)
+        return np.where(same.any(axis=2), scores, np.float32(np.nan))
+
+
+def _searched(release: Release, paired: PairedQueries, depth: int) -> TopK:
+    """Search the old corpus for so many results of each query."""
+    results = release.retriever.index.search(paired.vectors, depth + max_own_passages(paired.own_passages))
+    return exclude_own(paired.own_passages, results)
+
+
+def _kept(
+    policy: Policy, abstention: AnswerRule | None, paired: PairedQueries, top: TopK, relevance: Float32 | None
+) -> Mask:
+    texts = [query.text for query in paired.queries]
+    answered = None if abstention is None else abstention.answered(texts, paired.vectors, top)
+    return keep_answered(POLICIES[policy.kind].decide(top.scores, relevance), policy.threshold, answered)

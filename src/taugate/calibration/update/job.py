@@ -9,53 +9,52 @@ from pathlib import Path
 import numpy as np
 
 from taugate.calibration.comparison.publish import Promotion
-from taugate.calibration.encoding.changes import UNKNOWN, CorpusChanges, CorpusDigests, ReusableVectors
+from taugate.calibration.encoding.cache import UNKNOWN, CorpusChanges, CorpusDigests, ReusableVectors
 from taugate.calibration.encoding.corpus import query_texts
-from taugate.calibration.encoding.outgoing import announce
-from taugate.calibration.encoding.rerankers import RequestedReranker
+from taugate.calibration.encoding.endpoint_source import announce
+from taugate.calibration.encoding.rerankers import EarlierTokens, RequestedReranker
 from taugate.calibration.encoding.source import Encoders
-from taugate.calibration.encoding.token_vectors import EarlierTokens
-from taugate.calibration.engines.stored import JOB_ACCESS, documents_of
-from taugate.calibration.engines.upload import connect_engine
-from taugate.calibration.job.reading import check_sizes
-from taugate.calibration.job.release_stages import Calibration
+from taugate.calibration.engines.upload import JOB_ACCESS, connect_engine, documents_of
+from taugate.calibration.inherited import Inherited
+from taugate.calibration.job.reading import Calibration, check_sizes
 from taugate.calibration.job.reranking import AcceptedSecondStage, known_pairs, study_first_stage, token_vectors_record
 from taugate.calibration.job.stages import Accepted, Read, accept_search, check_fit, encode_data
 from taugate.calibration.metrics.clusters import SamplingUnits
-from taugate.calibration.metrics.inputs import CalibrationInputs
-from taugate.calibration.metrics.measure import DrawnQueries
+from taugate.calibration.metrics.measure import CalibrationInputs, DrawnQueries
 from taugate.calibration.metrics.ranking import ScoredQueries
 from taugate.calibration.progress import Job
-from taugate.calibration.provisional.words import PROVISIONAL
+from taugate.calibration.provisional import PROVISIONAL
 from taugate.calibration.relevance.probes import LabelledSearch
 from taugate.calibration.settings.rules import CONFIDENCE, MAX_LOSS
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.settings.update import TESTED_AGAIN, UpdateSettings, kept_settings
-from taugate.calibration.study.asked_again import LabelledEvidence
-from taugate.calibration.study.inherited import Inherited
+from taugate.calibration.study.decide import LabelledEvidence
 from taugate.calibration.study.reranked import RerankedSearch
-from taugate.calibration.update.acceptance import accept_index, release_encoders
-from taugate.calibration.update.before import SecondStageBefore, first_stage_before
-from taugate.calibration.update.check import ResultsBefore, ThresholdCheck, check_threshold
-from taugate.calibration.update.vectors import encode_changes
+from taugate.calibration.update.check import (
+    ResultsBefore,
+    SecondStageBefore,
+    ThresholdCheck,
+    check_threshold,
+    first_stage_before,
+)
+from taugate.calibration.update.vectors import accept_index, encode_changes, release_encoders
 from taugate.errors import InputError
-from taugate.ingestion.dataset.beir import Dataset, read_dataset
-from taugate.ingestion.dataset.people import read_people
-from taugate.registry.lock import calibration_lock, lock_for_reading
-from taugate.retrieval.engines.hybrid import collection_index
-from taugate.retrieval.engines.index import EngineIndex
-from taugate.retrieval.release.changed_documents import UpdateRecord, WithdrawnRecord
+from taugate.ingestion.dataset.beir import Dataset, read_dataset, read_people
+from taugate.registry.history import calibration_lock, lock_for_reading
+from taugate.retrieval.engines.corpus import collection_index
+from taugate.retrieval.engines.search import EngineIndex
 from taugate.retrieval.release.evidence import Interval, Record
 from taugate.retrieval.release.outcome_records import PolicyRecord
-from taugate.retrieval.release.promises.asking import (
+from taugate.retrieval.release.promises import (
+    StatedRecords,
     all_withdrawn,
     ask_first_stage,
     ask_promises,
     inherited_calibration,
     stated,
 )
-from taugate.retrieval.release.promises.promise import StatedRecords
 from taugate.retrieval.release.reader import Release, load
+from taugate.retrieval.release.state import UpdateRecord, WithdrawnRecord
 from taugate.retrieval.rerank.late_interaction import token_vectors_of
 
 

@@ -1,4 +1,4 @@
-"""Vectors of an updated corpus: taken from the current release if the text is unchanged, else from the encoder.
+"""Vectors and search of an updated corpus: from the current release if a text is unchanged, else from the encoder.
 
 A vector depends on its text alone, to the last bit (`retrieval/encoder/encoder.py`), so encoding again on the machine
 that made the release would give the same vectors. Another kind of processor may change the last bit; the golden queries
@@ -6,24 +6,41 @@ check at load that the encoder gives the same results on this machine.
 """
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
-from taugate.calibration.encoding.cache import EmbeddingCache
-from taugate.calibration.encoding.changes import UNKNOWN, CorpusChanges
-from taugate.calibration.encoding.corpus import EncodedDataset, encode, encode_queries, own_dataset, warn_of_longer
+from taugate.calibration.acceptance.accept import accept_updated_index
+from taugate.calibration.acceptance.baseline import (
+    AcceptedSearch,
+    GateState,
+    LexicalPart,
+    RecordedProjection,
+    SearchTrial,
+)
+from taugate.calibration.encoding.cache import UNKNOWN, CorpusChanges, EmbeddingCache
+from taugate.calibration.encoding.corpus import (
+    EncodedDataset,
+    EncodedTexts,
+    encode,
+    encode_queries,
+    own_dataset,
+    warn_of_longer,
+    with_words,
+)
 from taugate.calibration.encoding.source import Encoders
+from taugate.calibration.metrics.measure import CalibrationInputs
 from taugate.calibration.progress import Job
-from taugate.errors import InputError
+from taugate.errors import InputError, ReleaseError
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.retrieval.documents.store import DocumentStore
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.index.approximate import AnyIndex
-from taugate.retrieval.index.hybrid import vector_index
+from taugate.retrieval.index.hybrid import vector_index, words_of
+from taugate.retrieval.release.layout import ENCODER_FOLDER
+from taugate.retrieval.release.loading import EncoderFolder
 from taugate.retrieval.release.reader import Release
-from taugate.retrieval.vectors.projection import Projection
-from taugate.retrieval.vectors.queries import map_dense
-from taugate.retrieval.vectors.similarity import Float32
+from taugate.retrieval.vectors import Float32, Projection, map_dense, require_in_memory
 
 # Documents whose vectors are compared with the release's, and the least median cosine: the codes of an index change a
 # cosine by up to .02, and two models give unrelated vectors.
@@ -119,3 +136,70 @@ def _truncated(documents: DocumentStore, changes: CorpusChanges, release: Releas
             times for times, text_tokens in zip(places.values(), tokens, strict=True) if text_tokens.truncated
         )
     return count
+
+
+def release_encoders(folder: Path, release: Release) -> Encoders:
+    """Load the encoders that a release was calibrated with.
+
+    Args:
+        folder: Folder of the release.
+        release: The open release.
+
+    Raises:
+        ReleaseError: If they give other results on this machine.
+    """
+    manifest = release.manifest
+    if release.precision != manifest.answering.precision:
+        raise ReleaseError(
+            f"{folder}: on this machine its {manifest.answering.precision} encoder does not give the recorded results; "
+            "update it on the kind of machine that it was calibrated on"
+        )
+    if not manifest.reads_texts:
+        return Encoders.of_vectors(manifest.encoder.dimension, manifest.encoder.max_norm)
+    queries, *exact = [EncoderFolder(folder / name).open(manifest, None) for name in manifest.query_encoders]
+    float32 = exact[0] if exact else None
+    if manifest.query_encoder is not None:
+        return Encoders(queries, EncoderFolder(folder / ENCODER_FOLDER).open(manifest, None), float32)
+    return Encoders(queries, float32 or queries, float32)
+
+
+def accept_index(
+    inputs: CalibrationInputs, release: Release, encoders: Encoders, encoded: EncodedTexts
+) -> AcceptedSearch:
+    """Build the index of the release's kind: exact, or approximate and tested by the gate again.
+
+    A lexical part keeps its weight, k1 and b, and is computed from the words of the updated corpus.
+
+    Args:
+        inputs: The updated corpus with its queries, and the settings of the update.
+        release: The open release.
+        encoders: Its encoders.
+        encoded: Vectors of the updated corpus, by these encoders.
+    """
+    manifest = release.manifest
+    dataset, lexical, before = inputs.dataset, None, words_of(release.retriever.index)
+    with inputs.job.stage("index"):
+        if before is not None:
+            texts = (document.encoded_text for document in dataset.documents)
+            lexical = LexicalPart(before.lexical.of_other_texts(texts), before.weight)
+            encoded = with_words(encoded, dataset, lexical.words.statistics.rule)
+        trial = SearchTrial.build(
+            dataset.answerable,
+            encoded.answerable,
+            require_in_memory(encoded.documents),
+            inputs.settings.k,
+            dataset.documents.parents,
+            lexical,
+        )
+    projection = None
+    if manifest.projection is not None and release.retriever.projection is not None:
+        projection = RecordedProjection(release.retriever.projection, manifest.projection)
+    exact = GateState.exact(encoders.queries, encoded, trial)
+    inherited = replace(
+        exact.accepted,
+        projection=projection,
+        float32=encoders.float32,
+        documents=None if manifest.query_encoder is None else encoders.documents,
+        golden_tolerance=manifest.golden_tolerance,
+    )
+    return accept_updated_index(inputs, replace(exact, accepted=inherited))

@@ -13,7 +13,7 @@ from taugate.cli.terminal.command import Group
 _MODULES = {
     "diff": "compare",
     "correlations": "compare",
-    "erase": "erase",
+    "erase": "promote",
     "list": "inspect",
     "show": "inspect",
     "verify": "inspect",
@@ -22,9 +22,9 @@ _MODULES = {
     "rollback": "promote",
     "shadow": "promote",
     "prune": "promote",
-    "sign": "remote",
-    "push": "remote",
-    "pull": "remote",
+    "sign": "promote",
+    "push": "promote",
+    "pull": "promote",
 }
 
 

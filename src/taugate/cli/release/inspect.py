@@ -16,12 +16,20 @@ from taugate.cli.release.action import action, release_argument
 from taugate.cli.terminal.output import aligned, print_result, printable, say
 from taugate.errors import ReleaseError
 from taugate.registry import history
-from taugate.registry.catalog import current_id, find, match_id, pointed_id, release_ids, unverified_manifest
-from taugate.registry.summary import ReleaseSummary, summarize
+from taugate.registry.catalog import (
+    ReleaseSummary,
+    current_id,
+    find,
+    match_id,
+    pointed_id,
+    release_ids,
+    summarize,
+    unverified_manifest,
+)
 from taugate.retrieval.policy.names import PLAIN
 from taugate.retrieval.release.layout import CURRENT, HISTORY, MANIFEST, SHADOW
 from taugate.retrieval.release.records import CalibrationRecord
-from taugate.storage.json_values import Json
+from taugate.storage.files import Json
 
 _WIDTH, _MAX_DATA = 100, 16  # columns of a line, and of the name of a data set
 
@@ -123,7 +131,7 @@ def _why(manifest: Mapping[str, Json]) -> str:
 def verify_releases(releases: Path, id: str | None, trusted_keys: Path | None) -> int:
     """Check every digest, of all releases by default; any failure gives exit code 1."""
     from taugate.registry import signing  # loads NumPy, which the other actions do without
-    from taugate.retrieval.release.collection import verify_with_collection
+    from taugate.registry.promotion import verify_with_collection
 
     names = release_ids(releases)
     if id:

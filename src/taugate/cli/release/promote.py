@@ -1,4 +1,4 @@
-"""`taugate release promote|rollback|shadow|prune`: choose the current and the shadow release, and remove old ones."""
+"""`taugate release promote|rollback|shadow|prune|erase|sign|push|pull`: the actions that change releases."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -8,20 +8,21 @@ import click
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from taugate.calibration.comparison.publish import publish
-from taugate.calibration.comparison.words import PROVISIONAL, report
+from taugate.calibration.comparison.publish import PROVISIONAL, publish, report
 from taugate.cli.release.action import action, by_option, command, release_argument
 from taugate.cli.terminal.options import Appearance, Releases, command_of, option
-from taugate.cli.terminal.output import print_result, say
+from taugate.cli.terminal.output import print_result, printable, say
 from taugate.cli.terminal.promotion import FORCE_HELP, PromotionOptions
 from taugate.errors import InputError
 from taugate.registry import promotion
-from taugate.registry.catalog import find, release_ids
-from taugate.registry.collections import HOURS, prune_collections
-from taugate.registry.prune import KEEP, PruneDecision, prune
-from taugate.registry.signing import trusted_keys
+from taugate.registry.after_erasure import find_remnants
+from taugate.registry.catalog import current_id, find, release_ids
+from taugate.registry.prune import HOURS, KEEP, PruneDecision, prune, prune_collections
+from taugate.registry.signing import read_private_key, sign, trusted_keys
+from taugate.registry.transfer import check_remote_current, promote_remote, pull, push
 from taugate.retrieval.engines.connect import engine_from_environment
 from taugate.retrieval.engines.engine import EngineKind
+from taugate.retrieval.release.layout import SIGNATURE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,3 +141,109 @@ def _report_decisions(outcomes: Iterable[PruneDecision], word: str) -> tuple[int
         else:
             say(f"kept {outcome.name}: {outcome.kept}")
     return count, removed
+
+
+@action("erase")
+@click.argument(
+    "names",
+    metavar="ID DOCUMENT...",
+    nargs=-1,
+    required=True,
+    help="release id, and ids of documents as in the corpus; with --check, ids of documents",
+)
+@click.option("--check", is_flag=True, help="search all files of DIR; exit code 1 if anything is found")
+@click.option("--text", "texts", metavar="TEXT", multiple=True, help="words of a document to search for")
+@click.option(
+    "--also",
+    metavar="PATH",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    help="another file or folder to search, such as a query log",
+)
+def erase(releases: Path, names: tuple[str, ...], check: bool, texts: tuple[str, ...], also: tuple[Path, ...]) -> int:
+    """Make a release without some documents; --check: search for their remains."""
+    if check:
+        left = find_remnants([releases, *also], [*names], [*texts])
+        for line in left.matches:
+            print_result(f"{printable(line)}")
+        say(f"{'found' if left.matches else 'found no'} text of the erased documents in {left.files:,} files searched")
+        return 1 if left.matches else 0
+    if texts or also:
+        raise InputError("--text and --also: only valid with --check; add --check, and leave out the release")
+    if len(names) < 2:
+        raise InputError("give the ID of a release, then the ids of the documents to erase")
+    return _erase(releases, find(releases, names[0]).name, [*names[1:]])
+
+
+def _erase(releases: Path, name: str, documents: list[str]) -> int:
+    """Make the release without the documents; print its id to stdout, and the next steps to stderr."""
+    from taugate.registry import erasure  # opens a release, which takes a second
+
+    erased = erasure.erase(releases, name, documents, trusted_keys())
+    new_name = erased.manifest.release_id
+    lines = [
+        f"made from {name}; documents erased: {len(set(documents))}",
+        f"golden queries with another answer: {erased.changed}; removed, because no answer is left: {erased.dropped}",
+    ]
+    lines += [f"withdrawn: {record.words} Not shown: {record.reason}." for record in erased.manifest.withdrawn or ()]
+    if (releases / name / SIGNATURE).exists():
+        lines.append(f"sign it first: taugate release sign {new_name} --releases {releases} --key PEM")
+    lines.append(f"not promoted: taugate release promote {new_name} --releases {releases}")
+    lines.append(
+        f"{name} and older releases still have the texts; docs/runbooks/erase-a-document.md lists other copies"
+    )
+    for line in lines:
+        say(line)
+    print_result(f"{new_name}")
+    return 0
+
+
+@action("sign")
+@click.option("--key", metavar="PEM", type=click.Path(path_type=Path), required=True, help="Ed25519 private key")
+@release_argument()
+def sign_release(releases: Path, key: Path, id: str) -> int:
+    """Sign a release, if it verifies."""
+    private_key = read_private_key(key)
+    release = find(releases, id)
+    print_result(f"signed {release.name} {sign(release, private_key)}")
+    return 0
+
+
+@action("push")
+@click.option("--to", metavar="URL", required=True, help="such as s3://bucket/prefix")
+@click.option("--promote", is_flag=True, help="also make it current there; it must be current in DIR")
+@release_argument("the current one")
+def push_release(releases: Path, to: str, promote: bool, id: str | None) -> int:
+    """Copy a release to object storage.
+
+    Only the current release of DIR can be promoted there, because DIR has the promotion rules and the history.
+    """
+    release = find(releases, id)
+    if promote and release.name != current_id(releases):
+        raise InputError(
+            f"{release.name}: not the current release of {releases}; make it current with `taugate "
+            "release promote` or `rollback` first, or leave out --promote"
+        )
+    if promote:
+        check_remote_current(to, releases)
+    push(release, to, trusted_keys())
+    if promote:
+        promote_remote(to, release.name)
+    print_result(f"{'*' if promote else ' '} {to.rstrip('/')}/{release.name}")
+    return 0
+
+
+@action("pull")
+@click.option("--from", "source", metavar="URL", required=True, help="such as s3://bucket/prefix")
+@release_argument("the current one, which becomes current here too")
+def pull_release(releases: Path, source: str, id: str | None) -> int:
+    """Copy a release from object storage to DIR.
+
+    It is no error if no release is current there, as before the first push.
+    """
+    name = pull(source, releases, id, trusted_keys())
+    if name is None:
+        say(f"{source}: no release is current there; nothing was pulled")
+        return 0
+    print_result(f"{'*' if name == current_id(releases) else ' '} {name}")
+    return 0

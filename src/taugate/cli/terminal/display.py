@@ -1,4 +1,4 @@
-"""Progress of a long command: a line that Rich redraws on a terminal, or a new line every ten seconds elsewhere."""
+"""Progress of a long command, on a terminal or in lines, and confirmation before texts leave this machine."""
 
 import os
 import re
@@ -15,18 +15,36 @@ from typing import TYPE_CHECKING
 import click
 
 from taugate.calibration.progress import Job, Task
-from taugate.cli.terminal.confirm import confirm_sending
 from taugate.cli.terminal.output import is_error, is_warning, say, styled
+from taugate.errors import InputError
 
 if TYPE_CHECKING:
     from rich.live import Live
     from rich.table import Table
+
 
 _REDRAWS_PER_SECOND = 5.0
 _MIN_SHOWN_SECONDS = 0.5  # the line of a shorter task would only flicker
 _SILENCE_SECONDS = 10.0  # longest pause between two lines of a log
 _USER = re.compile(r"://[^/@]*@")  # in a URL, with a password or without
 _BAR_COLUMNS = 12  # leaves 67 of 80 columns for the text
+
+
+def confirm_sending(what: str) -> None:
+    """Ask the user whether to send texts to an endpoint.
+
+    Args:
+        what: What would be sent, such as "the documents".
+
+    Raises:
+        InputError: If the user does not confirm, or stdin is no terminal.
+    """
+    if not sys.stdin.isatty():
+        raise InputError(f"nothing was sent: add --yes to send {what} to the endpoint")
+    sys.stderr.write("Send them? [y/N] ")
+    sys.stderr.flush()
+    if sys.stdin.readline().strip().casefold() not in {"y", "yes"}:
+        raise InputError("nothing was sent, and nothing was changed")
 
 
 class ProgressDisplay:

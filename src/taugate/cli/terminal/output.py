@@ -12,7 +12,7 @@ import click
 import orjson
 
 from taugate.cli.terminal.command import in_colour
-from taugate.storage.json_values import Json
+from taugate.storage.files import Json
 
 
 class Style(TypedDict, total=False):

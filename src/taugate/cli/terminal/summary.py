@@ -5,16 +5,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from taugate.calibration.charts.numbers import metrics_line
-from taugate.calibration.comparison.publish import Promotion, Published
-from taugate.calibration.comparison.words import report
+from taugate.calibration.charts import metrics_line
+from taugate.calibration.comparison.publish import Promotion, Published, report
 from taugate.cli.terminal.output import print_result, say, say_labelled
 from taugate.registry.catalog import unverified_manifest
 from taugate.retrieval.policy.policy import POLICIES
 from taugate.retrieval.release.layout import REPORT
 from taugate.retrieval.release.manifest import ReleaseManifest, RunManifest
 from taugate.retrieval.release.summary import certificate_cost, summary_lines
-from taugate.storage.json_values import Json
+from taugate.storage.files import Json
 
 _SAME = "Not needed: {} has the same content and remains the current release."
 _MAX_LOSS = 0.02  # the example of README and docs/how-to/set-the-loss.md

@@ -10,7 +10,7 @@ from taugate.ingestion.dataset.judgements import CorpusIds
 from taugate.ingestion.dataset.lines import LineError, read_objects, required_id, required_text
 from taugate.retrieval.documents.store import MAX_FIELDS, MAX_TAGS, Document, DocumentWriter, MetadataValue
 from taugate.retrieval.documents.visible_text import has_visible_text
-from taugate.storage.json_values import Json
+from taugate.storage.files import Json
 
 CORPUS = "corpus.jsonl"
 

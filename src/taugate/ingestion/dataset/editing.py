@@ -1,6 +1,7 @@
-"""Add and replace queries and judgements; the data set is complete at every moment."""
+"""Adds and replaces queries and judgements, one writer at a time; the data set is complete at every moment."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +18,30 @@ from taugate.ingestion.dataset.judgements import (
 from taugate.ingestion.dataset.lines import read_lines, stored_file
 from taugate.ingestion.dataset.queries import QUERIES, DatasetQuery, Origin, read_queries
 from taugate.storage.files import atomic_write
+from taugate.storage.folders import exclusive_lock
+
+LOCK = ".import.lock"
+
+
+class DatasetBusy(InputError):
+    """Another command is writing to the data set."""
+
+
+def sole_writer(data: Path, seconds: float = 0) -> AbstractContextManager[None]:
+    """Keep other commands from writing to a data set.
+
+    Args:
+        data: An existing folder.
+        seconds: Maximum time to wait for another command that is writing to it.
+
+    Raises:
+        DatasetBusy: If the other command has not ended by then.
+    """
+
+    def busy(holder: str) -> DatasetBusy:
+        return DatasetBusy(f"{data}: another command ({holder}) is writing to it; wait until it ends")
+
+    return exclusive_lock(data / LOCK, seconds, busy)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import orjson
 
 from taugate.errors import InputError
 from taugate.retrieval.documents.visible_text import has_visible_text
-from taugate.storage.json_values import Json
+from taugate.storage.files import Json
 
 _BOM = b"\xef\xbb\xbf"
 _DATA_SET = "a data set is corpus.jsonl, queries.jsonl, qrels/<split>.tsv"

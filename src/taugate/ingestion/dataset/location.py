@@ -1,19 +1,22 @@
-"""Location of a data set: a folder, or a URL of object storage, from which its three files are downloaded first."""
+"""Location of a data set: a folder, the sample, or a URL of object storage, from which its files are downloaded."""
 
 import shutil
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import orjson
+
 from taugate.errors import InputError, ReleaseError, StoreError
 from taugate.ingestion.dataset.corpus import CORPUS
-from taugate.ingestion.dataset.first_lines import check_folder
-from taugate.ingestion.dataset.judgements import GENERATED, HUMAN, TEST, qrels_of, splits_in
+from taugate.ingestion.dataset.judgements import GENERATED, HEADER, HUMAN, TEST, qrels_of, splits_in
 from taugate.ingestion.dataset.lines import stored_file
-from taugate.ingestion.dataset.queries import QUERIES
+from taugate.ingestion.dataset.queries import QUERIES, check_folder
 from taugate.ingestion.dataset.vectors import VECTOR_FILES
+from taugate.storage.folders import make_folder
 from taugate.storage.object_store import Store
 
 DEFAULT_SPLITS = (TEST, HUMAN, GENERATED)  # the first one that exists is used
@@ -196,3 +199,37 @@ def _download(store: Store, name: str, path: Path, size: int) -> None:
         raise InputError(
             f"{store.url}/{name}: size changed from {size} bytes during the download; retry once it is complete"
         )
+
+
+def check_sample_installed() -> None:
+    """Check that the extra with the sample data set is installed.
+
+    Raises:
+        InputError: If it is not installed.
+    """
+    if find_spec("zaragoza_construction_faq") is None:
+        raise InputError("the sample data set is not installed; pip install 'taugate[calibration,sample]'")
+
+
+def write_sample(folder: Path) -> None:
+    """Write zaragoza-construction-faq (503 questions and answers, English, CC BY 4.0) into a folder.
+
+    Args:
+        folder: Folder of the data set, created if needed.
+
+    Raises:
+        InputError: If the extra is not installed, or the folder cannot be made.
+    """
+    check_sample_installed()
+    import zaragoza_construction_faq
+
+    entries = zaragoza_construction_faq.load(lang="en")
+    make_folder(folder / "qrels")
+    documents = (
+        {"_id": entry["id"], "text": entry["a"], "metadata": {"category": entry["category"]}} for entry in entries
+    )
+    queries = ({"_id": f"q-{entry['id']}", "text": entry["q"]} for entry in entries)
+    (folder / CORPUS).write_bytes(b"".join(orjson.dumps(document) + b"\n" for document in documents))
+    (folder / QUERIES).write_bytes(b"".join(orjson.dumps(query) + b"\n" for query in queries))
+    rows = [f"q-{entry['id']}\t{entry['id']}\t1\n" for entry in entries]
+    (folder / qrels_of("test")).write_text(f"{HEADER}\n" + "".join(rows), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Queries of a data set: the file queries.jsonl."""
+"""Queries of a data set, the file queries.jsonl, and a first look at its files, which finds a wrong path at once."""
 
 import math
 from pathlib import Path
@@ -7,8 +7,11 @@ from typing import Any, Literal, NamedTuple, TypedDict, cast, get_args
 import orjson
 
 from taugate.errors import InputError
-from taugate.ingestion.dataset.lines import LineError, read_objects, required_id, required_text, stored_file
-from taugate.storage.json_values import Json
+from taugate.ingestion.dataset.judgements import TEST, parse_header, qrels_of
+from taugate.ingestion.dataset.lines import LineError, read_lines, read_objects, required_id, required_text, stored_file
+from taugate.storage.files import Json
+
+_CORPUS = "corpus.jsonl"
 
 QUERIES = "queries.jsonl"
 
@@ -20,6 +23,38 @@ ORIGINS: tuple[Origin, ...] = get_args(Origin)
 # What a near miss changes in a labelled query: a name, a year, or a word (into its opposite).
 NearMissKind = Literal["name", "year", "opposite"]
 NEAR_MISS_KINDS: tuple[NearMissKind, ...] = get_args(NearMissKind)
+
+
+def check_folder(folder: Path, split: str = TEST) -> None:
+    """Raise InputError if a data set is not a folder.
+
+    Args:
+        folder: Folder of the data set.
+        split: Split to name in errors.
+    """
+    if folder.is_file():
+        raise InputError(
+            f"{folder}: is a file, and a data set is a directory; give the directory that holds {_CORPUS}, {QUERIES} "
+            f"and {qrels_of(split)}" + (f", here {folder.parent}" if folder.name in {_CORPUS, QUERIES} else "")
+        )
+    if not folder.is_dir():
+        raise InputError(f"{folder}: no such directory; give the folder that holds {_CORPUS}")
+
+
+def check_first_lines(folder: Path, split: str | None) -> None:
+    """Raise InputError if a file of a data set is missing or begins with something else.
+
+    Args:
+        folder: Folder of the data set, which exists.
+        split: Split whose judgements are read, if they exist; None for documents alone.
+    """
+    labelled = split is not None and (folder / "qrels").is_dir()  # else the command says how to label queries
+    for name in (_CORPUS, QUERIES) if labelled else (_CORPUS,):
+        next(read_objects(stored_file(folder / name)), None)
+    if split is not None and (path := stored_file(folder / qrels_of(split))).is_file():
+        for _, text in read_lines(path):
+            parse_header(path, text)
+            break
 
 
 class DatasetQuery(NamedTuple):

@@ -16,9 +16,7 @@ from taugate.ingestion.dataset.corpus import CORPUS, read_lines_of_corpus
 from taugate.ingestion.dataset.judgements import CorpusIds
 from taugate.ingestion.dataset.lines import stored_file
 from taugate.ingestion.dataset.queries import QUERIES, DatasetQuery
-from taugate.retrieval.vectors.inner_product import extended
-from taugate.retrieval.vectors.similarity import Float32
-from taugate.retrieval.vectors.unit import unit_vectors, were_normalized
+from taugate.retrieval.vectors import Float32, extended, unit_vectors, were_normalized
 from taugate.storage.files import sha256_file
 from taugate.storage.tensors import map_tensors
 

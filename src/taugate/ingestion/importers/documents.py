@@ -10,7 +10,7 @@ from taugate.errors import InputError
 from taugate.ingestion.chunks.chunker import Chunk, Chunker
 from taugate.ingestion.parsed import ParsedDocument
 from taugate.retrieval.documents.store import MetadataValue
-from taugate.storage.json_values import Json
+from taugate.storage.files import Json
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,27 +15,28 @@ from unicodedata import normalize
 from taugate.errors import InputError
 from taugate.ingestion.chunks.chunker import Chunker
 from taugate.ingestion.dataset.corpus import CORPUS
+from taugate.ingestion.dataset.editing import sole_writer
 from taugate.ingestion.dataset.lines import stored_file
-from taugate.ingestion.dataset.lock import sole_writer
 from taugate.ingestion.dataset.queries import QUERIES
-from taugate.ingestion.importers.copies import ALSO, Copies
-from taugate.ingestion.importers.data_sets import RECORD, SourceQueries, documents_of_data_set, is_data_set
 from taugate.ingestion.importers.documents import ImportedDocument, PassageIds
-from taugate.ingestion.importers.files import documents_of_files
+from taugate.ingestion.importers.files import ALSO, Copies, UnreadFiles, documents_of_files
 from taugate.ingestion.importers.source_files import FileNote, Skipped
 from taugate.ingestion.importers.target import (
     PARTIAL,
+    RECORD,
     ImportRecord,
+    SourceQueries,
     check_import_target,
     check_names,
     document_digests,
+    documents_of_data_set,
+    is_data_set,
     new_corpus,
     publish_corpus,
     remove_unused,
     source_name,
     time_of_last_import,
 )
-from taugate.ingestion.importers.unread_files import UnreadFiles
 from taugate.retrieval.documents.store import MAX_FIELDS, MAX_TAGS, MetadataValue
 from taugate.retrieval.documents.visible_text import has_visible_text
 from taugate.storage.files import atomic_write

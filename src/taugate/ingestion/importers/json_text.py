@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from html import unescape
 from typing import Any
 
-from taugate.ingestion.importers.html import to_markdown
-from taugate.ingestion.importers.nested import MAX_LISTED_NUMBERS
+from taugate.ingestion.importers.html_markdown import to_markdown
 from taugate.ingestion.importers.plain_text import DecodedText, decode_text
 from taugate.ingestion.importers.records import MarkdownText
 from taugate.ingestion.importers.rich_text import MARKUP
+from taugate.ingestion.importers.values import MAX_LISTED_NUMBERS
 from taugate.ingestion.parsed import UnreadableFile
-from taugate.storage.json_values import Json
+from taugate.storage.files import Json
 
 _NAMES = (
     "p div span a b i u em strong small sub sup ul ol li dl dt dd h[1-6] table thead tbody tr td th blockquote pre "

@@ -1,5 +1,6 @@
-"""Zip archives of office programs (.docx, .xlsx, .pptx, .odt, .epub): access to their parts, with limits and checks."""
+"""Zip archives of office programs and books (.docx, .xlsx, .pptx, .odt, .epub): access to their parts."""
 
+import dataclasses
 import html
 import io
 import posixpath
@@ -8,18 +9,22 @@ import zipfile
 from collections.abc import Iterable
 from functools import cached_property, partial
 from typing import Any
+from urllib.parse import unquote
 
 import lxml.etree
 
-from taugate.ingestion.importers.metadata_values import split_tags
+from taugate.ingestion.importers.html import parse_html
 from taugate.ingestion.importers.scripts import set_apart
-from taugate.ingestion.parsed import UnreadableFile
+from taugate.ingestion.importers.values import split_tags
+from taugate.ingestion.parsed import ParsedDocument, ParsedFile, UnreadableFile
 from taugate.retrieval.documents.store import MetadataValue
 
 _MAX_UNPACKED = 512 << 20  # a small archive may unpack to any size
 _OLE = b"\xd0\xcf\x11\xe0"  # start of office files with a password, and of older formats
 _PROPERTIES = "docProps/core.xml"
 _SHOWN = 5  # missing parts named in a note
+
+_CONTAINER = "META-INF/container.xml"
 
 
 class Package:
@@ -183,3 +188,38 @@ def text_outside_tags(parts: Iterable[bytes], left_out: str) -> str:
         xml = _RUN.sub(partial(_set_apart_if, re.compile(_RAISED + styled)), xml)
         texts.append(html.unescape(_TAG.sub("", _BREAK.sub(" ", xml))))
     return "\n".join(texts)
+
+
+def parse_epub(raw: bytes) -> ParsedFile:
+    """Read a book, one document per chapter.
+
+    Raises:
+        UnreadableFile: If the file is damaged or holds no text.
+    """
+    package = Package(raw, "a book")
+    opf = next((root.get("full-path", "") for root in package.xml(_CONTAINER).iter("{*}rootfile")), "")
+    book = package.xml(opf)
+    title = " ".join("".join(next((element.itertext() for element in book.iter("{*}title")), iter(()))).split())
+    targets = {item.get("id"): unquote(item.get("href", "")) for item in book.iter("{*}item")}
+    names = [
+        posixpath.normpath(posixpath.join(posixpath.dirname(opf), targets.get(item.get("idref"), "")))
+        for item in book.iter("{*}itemref")
+    ]
+    documents: list[ParsedDocument] = []
+    source, notes, left_out = [], [], []
+    for name in dict.fromkeys(names):
+        if name not in package.names:
+            notes.append(f"lacks a chapter: {name}")
+            continue
+        chapter = parse_html(package.read(name))
+        heading = chapter.documents[0].title
+        documents.append(
+            dataclasses.replace(
+                chapter.documents[0], key=name, title=" > ".join(dict.fromkeys(filter(None, [title, heading])))
+            )
+        )
+        source.append(chapter.source_text)
+        left_out.append(chapter.left_out)
+    if not any(document.text for document in documents):
+        raise UnreadableFile("holds no text")
+    return ParsedFile(documents, "\n".join(source), tuple(notes), "\n".join(left_out))

@@ -23,28 +23,23 @@ from typing import Any, Self
 
 from pebble import ProcessExpired, ProcessPool
 
-from taugate.ingestion.importers.captions import parse_captions
 from taugate.ingestion.importers.delimited import parse_delimited
 from taugate.ingestion.importers.email_message import parse_email, parse_mailbox
-from taugate.ingestion.importers.epub import parse_epub
 from taugate.ingestion.importers.html import parse_html
 from taugate.ingestion.importers.json_documents import parse_json, parse_json_lines
 from taugate.ingestion.importers.markdown import parse_markdown_file
-from taugate.ingestion.importers.notebook import parse_notebook
+from taugate.ingestion.importers.office_package import parse_epub
 from taugate.ingestion.importers.open_document import parse_open_document
-from taugate.ingestion.importers.parquet import parse_parquet
 from taugate.ingestion.importers.pdf import parse_pdf
-from taugate.ingestion.importers.plain_text import decode_text, parse_plain_text
-from taugate.ingestion.importers.rich_text_format import parse_rtf
-from taugate.ingestion.importers.shown_numbers import lost_numbers
+from taugate.ingestion.importers.plain_text import SUFFIXES as SOURCE_CODE
+from taugate.ingestion.importers.plain_text import decode_text, parse_captions, parse_code, parse_plain_text
+from taugate.ingestion.importers.records import parse_parquet
+from taugate.ingestion.importers.rich_text import parse_rtf
 from taugate.ingestion.importers.slides import parse_pptx
-from taugate.ingestion.importers.source_code import SUFFIXES as SOURCE_CODE
-from taugate.ingestion.importers.source_code import parse_code
 from taugate.ingestion.importers.spreadsheets import parse_spreadsheet
-from taugate.ingestion.importers.text_markup import parse_asciidoc, parse_org, parse_rst
+from taugate.ingestion.importers.text_markup import parse_asciidoc, parse_notebook, parse_org, parse_rst, parse_xml
 from taugate.ingestion.importers.word import parse_docx
-from taugate.ingestion.importers.word_share import share_kept
-from taugate.ingestion.importers.xml_text import parse_xml
+from taugate.ingestion.importers.word_share import lost_numbers, share_kept
 from taugate.ingestion.parsed import ParsedDocument, ParsedFile, UnreadableFile
 from taugate.storage.files import open_regular
 

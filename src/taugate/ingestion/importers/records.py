@@ -1,12 +1,26 @@
-"""Records to documents: rows of a table, objects of a JSON file, and other fields with values."""
+"""Records to documents: rows of a table or a Parquet file, objects of a JSON file, and other fields with values."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from taugate.ingestion.importers.markdown import parse_markdown
-from taugate.ingestion.importers.nested import Fields, Leaf, leaves, own_text_of, scalar_of, text_of, value_text
-from taugate.ingestion.parsed import ParsedDocument, TextBuilder, UnreadableFile
+from taugate.ingestion.importers.values import (
+    MAX_LISTED_NUMBERS,
+    Fields,
+    Leaf,
+    leaves,
+    left_out_fields,
+    own_text_of,
+    scalar_of,
+    text_of,
+    value_text,
+)
+from taugate.ingestion.parsed import ParsedDocument, ParsedFile, TextBuilder, UnreadableFile
 from taugate.retrieval.documents.store import MetadataValue
+
+if TYPE_CHECKING:
+    from pyarrow import Array, Table
 
 
 class MarkdownText(str):
@@ -182,3 +196,55 @@ def _is_unique(name: str, rows: list[Fields]) -> bool:
     usable = all(isinstance(value, str | int) and not isinstance(value, bool) and value != "" for value in values)
     printable = usable and all(str(value).isprintable() for value in values)  # qrels cannot hold other ids
     return printable and len({str(value) for value in values}) == len(rows)
+
+
+def parse_parquet(raw: bytes) -> ParsedFile:
+    """Read one document per row.
+
+    Raises:
+        UnreadableFile: If the file is damaged or holds no text.
+    """
+    from pyarrow import ArrowException, BufferReader
+    from pyarrow.parquet import read_table
+
+    try:
+        table = read_table(BufferReader(raw), use_threads=False)
+        rows: list[Fields] = table.to_pylist(maps_as_pydicts="lossy")
+    except (ArrowException, OSError, ValueError) as error:
+        raise UnreadableFile("is not Parquet, or is damaged") from error
+    left_out = left_out_fields(rows)
+    notes = (f"leaves out lists of numbers and bytes: {', '.join(left_out)}",) if left_out else ()
+    return ParsedFile(records_to_documents(rows), "\n".join(_words(table)), notes)
+
+
+def _words(table: "Table") -> Iterator[str]:
+    """Yield every string and number of a table, column by column, without vectors."""
+    for column in table.columns:
+        for chunk in column.chunks:
+            yield from _words_of(chunk)
+
+
+def _words_of(array: "Array[Any]") -> Iterator[str]:
+    from pyarrow import types
+
+    kind = array.type
+    if types.is_dictionary(kind):
+        yield from _words_of(array.dictionary_decode())
+    elif types.is_struct(kind):
+        for child in array.flatten():
+            yield from _words_of(child)
+    elif types.is_map(kind):
+        yield from _words_of(array.items)
+    elif types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        items = array.flatten()
+        vectors = len(items) > MAX_LISTED_NUMBERS * max(len(array) - array.null_count, 1)
+        if not (vectors and types.is_primitive(items.type)):
+            yield from _words_of(items)
+    elif not types.is_boolean(kind) and not types.is_null(kind):
+        yield from (_word(value) for value in array.to_pylist() if value is not None)
+
+
+def _word(value: object) -> str:
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "ignore") if value.isascii() else ""
+    return "" if value != value else str(value)  # noqa: PLR0124 (NaN: a missing number)

@@ -6,29 +6,29 @@ drawings, they are read here.
 
 import dataclasses
 import datetime
+import html
 import io
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, MutableSequence, Sequence
 from typing import Any
 
 import python_calamine as calamine
 
-from taugate.ingestion.importers.header_rows import join_header_rows
-from taugate.ingestion.importers.nested import TypedCell, scalar_of
-from taugate.ingestion.importers.number_formats import show_number
 from taugate.ingestion.importers.office_package import Package, text_outside_tags
-from taugate.ingestion.importers.sheet_cells import SHEETS, Place, XmlCells
-from taugate.ingestion.importers.spreadsheet_source import (
-    cell_texts,
-    check_area,
-    count_empty_formulas,
-    open_document_texts,
-)
-from taugate.ingestion.importers.table_rows import cell_text, count_filled, table_of, table_to_documents
-from taugate.ingestion.importers.word_parts import drawing_lines
+from taugate.ingestion.importers.sheet_cells import SHEETS, STRINGS, Place, XmlCells, find_cells, read_part, show_number
+from taugate.ingestion.importers.table_rows import cell_text, count_filled, is_name, table_of, table_to_documents
+from taugate.ingestion.importers.values import TypedCell, scalar_of
+from taugate.ingestion.importers.word import drawing_lines
+from taugate.ingestion.importers.word_share import count_words
 from taugate.ingestion.parsed import ParsedDocument, ParsedFile, TextBuilder, UnreadableFile, with_unique_keys
 
 Row = Sequence[object]
+
+_MAX_CELLS = 20_000_000  # of a sheet, empty ones too: 16 bytes each in calamine
+_PARAGRAPH = re.compile(r"<text:p(?:\s[^<>]*[^/<>])?>(.*?)</text:p>", re.DOTALL)
+_EMPTY_FORMULA = re.compile(
+    r"<(?:\w+:)?f\b[^<>]*(?:/>|>[^<]*</(?:\w+:)?f>)\s*(?:<(?:\w+:)?v\s*(?:/>|></(?:\w+:)?v>))?\s*</"
+)
 Element = Any  # lxml has no public type for an element
 
 _KIND = "a spreadsheet"
@@ -38,6 +38,95 @@ _OPEN_DOCUMENT = "content.xml"
 _NAME = "{urn:oasis:names:tc:opendocument:xmlns:table:1.0}name"
 _USUAL_NAME = re.compile(r"[^\W\d]+ ?\d*")  # default names such as Sheet1 and Tabelle 1
 _NO_TEXT = r"<(?P<tag>authors|mc:Fallback|c:f|c:formatCode|xdr:from|xdr:to|a:ext)\b[^<>]*(?<!/)>.*?</(?P=tag)>"
+
+
+def join_header_rows(rows: MutableSequence[Row], merged: Sequence[tuple[Place, Place]]) -> None:
+    """Join the rows of each header that has merged cells: `Pressure` above `lowest` becomes `Pressure lowest`.
+
+    Args:
+        rows: The rows of a sheet, merged cells filled from the top down.
+        merged: The first and the last place of all merged cells.
+    """
+    starts: dict[int, list[tuple[Place, Place]]] = {}
+    for area in merged:
+        starts.setdefault(area[0][0], []).append(area)
+    for top in sorted(starts, reverse=True):
+        if _begins_table(rows, top) and (end := _end(rows, top, starts)) > top:
+            rows[top : end + 1] = [_joined(rows[top : end + 1], top, starts)]
+
+
+def _begins_table(rows: Sequence[Row], top: int) -> bool:
+    """Return whether a row is the first of a table; there may be a title above it, which is one cell."""
+    filled = [[place for place, cell in enumerate(row) if cell_text(cell)] for row in rows[max(top - 1, 0) : top + 2]]
+    above, first, below = ([] if top == 0 else filled.pop(0)), filled[0], [*filled[1:], []][0]
+    is_title = len(first) == 1 and first[:1] <= below[:1]
+    return len(above) < 2 and bool(first) and not is_title
+
+
+def _end(rows: Sequence[Row], top: int, starts: Mapping[int, Sequence[tuple[Place, Place]]]) -> int:
+    """Return the last row of the header that begins at a row."""
+    end = row = top
+    while row <= end:
+        for (_, left), (bottom, right) in starts.get(row, ()):
+            below = rows[bottom + 1][left : right + 1] if right > left and bottom + 1 < len(rows) else ()
+            end = max(end, bottom + (count_filled(below) > 1 and all(map(is_name, below))))
+        row += 1
+    last, following = rows[end], rows[end + 1] if end + 1 < len(rows) else ()
+    if not following or not all(map(is_name, filter(cell_text, last))):
+        return top
+    is_covered = any(bottom == end > row for row in range(top, end) for _, (bottom, _) in starts.get(row, ()))
+    has_gap = any(cell_text(above) and not cell_text(cell) for above, cell in zip(rows[top], last, strict=False))
+    is_unlike = any(cell_text(cell) and not is_name(below) for cell, below in zip(last, following, strict=False))
+    return end if is_covered or has_gap or is_unlike else top
+
+
+def _joined(header: Sequence[Row], top: int, starts: Mapping[int, Sequence[tuple[Place, Place]]]) -> list[str]:
+    names = [[cell_text(cell) for cell in row] for row in header]
+    for row in range(top, top + len(header)):
+        for (_, left), (bottom, right) in starts.get(row, ()):
+            for line in names[row - top : bottom + 1 - top]:
+                line[left : right + 1] = [names[row - top][left]] * len(line[left : right + 1])
+    return [" ".join(dict.fromkeys(filter(None, column))) for column in zip(*names, strict=True)]
+
+
+def cell_texts(package: Package, cells: XmlCells) -> Iterator[str]:
+    """Yield the text of each cell as the sheet shows it, and shared strings that no cell shows."""
+    # Text in the part that belongs to no string, as the part is damaged.
+    for name in package.matching(STRINGS):
+        words = count_words([text_outside_tags([package.read(name)], r"<(?:\w+:)?rPh\b.*?</(?:\w+:)?rPh>")])
+        yield " ".join((words - count_words(cells.strings)).elements())
+    for name in package.matching(SHEETS):
+        yield from (text for _, text, _ in cells.shown(name))
+    yield from cells.unused.values()
+
+
+def open_document_texts(content: str) -> list[str]:
+    """Return the text of the cells, comments and shapes of an .ods file.
+
+    Args:
+        content: Text of the file's content.xml.
+    """
+    body = content[content.find("<office:body") :]
+    return [html.unescape(re.sub("<[^<>]*>", " ", text)) for text in _PARAGRAPH.findall(body)]
+
+
+def check_area(package: Package) -> None:
+    """Check that the area of cells is small enough for the memory.
+
+    Raises:
+        UnreadableFile: If a cell is so far from the others that the cells between them do not fit.
+    """
+    for name in package.matching(SHEETS):
+        columns = rows = 0
+        for (row, column), _, _ in find_cells(read_part(package, name)):
+            columns, rows = max(columns, column + 1), max(rows, row + 1)
+        if columns * rows > _MAX_CELLS:
+            raise UnreadableFile(f"has {rows} rows and {columns} columns, most of them empty; delete the distant cell")
+
+
+def count_empty_formulas(package: Package) -> int:
+    """Return the number of formulas without a value, written by a program that cannot calculate."""
+    return sum(len(_EMPTY_FORMULA.findall(read_part(package, name))) for name in package.matching(SHEETS))
 
 
 def parse_spreadsheet(raw: bytes) -> ParsedFile:

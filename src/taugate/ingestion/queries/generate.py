@@ -1,25 +1,166 @@
-"""Generated queries: one for each of a sample of documents, written beside the queries by people."""
+"""Generated queries: one for each of a sample of documents, such as crops, written beside those by people.
 
+Queries by independent cropping: a span of a document's words, with random words deleted. The rule-based method of
+"Unsupervised Domain Adaption for Neural Information Retrieval" (section 3, Table 1), which is Contriever's (Izacard et
+al. 2022) with the defaults of its code: a span of 10 % to 50 % of the words, at any position, then each word deleted
+with a probability of 10 %.
+
+Numbers of generated and rejected queries, by reason, kept beside the queries in generated.json. Calibration and
+adaptation copy them into their records, as they show how selective the generation was.
+"""
+
+import hashlib
 import heapq
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+import regex
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
 from taugate.errors import InputError
 from taugate.ingestion.dataset.corpus import CORPUS, text_and_title
-from taugate.ingestion.dataset.editing import QueryFile, replace_queries
-from taugate.ingestion.dataset.first_lines import check_folder
+from taugate.ingestion.dataset.editing import QueryFile, replace_queries, sole_writer
 from taugate.ingestion.dataset.judgements import GENERATED, Judgement, JudgementLine
 from taugate.ingestion.dataset.lines import read_objects, required_id
-from taugate.ingestion.dataset.lock import sole_writer
-from taugate.ingestion.dataset.queries import DatasetQuery
-from taugate.ingestion.queries.accounting import Losses, keep_accounting
-from taugate.ingestion.queries.crop import crop, sampling_key
+from taugate.ingestion.dataset.queries import DatasetQuery, Origin, check_folder
+from taugate.retrieval.index.words import UNSPACED
+from taugate.storage.files import atomic_write, read_bounded
+
+SHORTEST, LONGEST = 0.1, 0.5  # of a span, as shares of the document's words
+DELETED = 0.1  # probability that a word of the span is deleted
+# In scripts without spaces, letters with the marks on them stand for words, as in the vocabularies of most encoders.
+_WORD = regex.compile(rf"(?V1){UNSPACED}\p{{M}}*|(?:(?!{UNSPACED})\S)+")
+
+_SPACE = regex.compile(r"\s")
+
+FILE = "generated.json"
+_MAX_BYTES = 1 << 16
 
 # Enough for an accuracy to within three points: 1.96 · √(.25 / 1000) = .031.
 MAX_QUERIES = 1000
+
+
+def crop(text: str, identifier: str, seed: int, span: tuple[int, int] | None = None) -> str:
+    """Crop a query from a document.
+
+    Each document has random numbers of its own, so that no other document changes its query.
+
+    Args:
+        text: Text of the document.
+        identifier: Id of the document.
+        seed: Seed of the run.
+        span: Minimum and maximum number of words, None for the shares of the method; never more than the maximum share.
+
+    Returns:
+        The query; empty if the text is so short that nothing is left.
+    """
+    words = list(_WORD.finditer(text))
+    rng = np.random.default_rng(_digest(seed, identifier))
+    if span is None:
+        length = int(len(words) * rng.uniform(SHORTEST, LONGEST))
+    else:
+        length = min(int(rng.integers(*span, endpoint=True)), int(len(words) * LONGEST))
+    start = int(rng.integers(0, len(words) - length + 1))
+    cropped = words[start : start + length]
+    kept = [word for word, draw in zip(cropped, rng.random(length), strict=True) if draw >= DELETED]
+    # The query has a space only if the text has one, so that Chinese letters are not separated.
+    spaces = [_SPACE.search(text, word.end(), following.start()) is not None for word, following in pairwise(kept)]
+    return "".join(
+        f" {word.group()}" if spaced else word.group() for word, spaced in zip(kept, [False, *spaces], strict=False)
+    )
+
+
+def sampling_key(identifier: str, seed: int) -> int:
+    """Return a random number that belongs to a document: the lowest ones form a sample that does not depend on order.
+
+    Args:
+        identifier: Id of the document.
+        seed: Seed of the run.
+    """
+    return _digest(seed, identifier, "sample")
+
+
+def _digest(seed: int, *names: str) -> int:
+    return int.from_bytes(hashlib.sha256("\0".join([str(seed), *names]).encode()).digest()[:16], "big")
+
+
+@dataclass
+class Losses:
+    """Number of documents that gave no query, by reason.
+
+    Attributes:
+        empty: The document is too short for a crop, or the model wrote nothing.
+        duplicate: The text repeats another query.
+        example: The text repeats an example of the prompt.
+        not_question: The text is not a question.
+        round_trip: A search for the query does not return its document.
+    """
+
+    empty: int = 0
+    duplicate: int = 0
+    example: int = 0
+    not_question: int = 0
+    round_trip: int = 0
+
+
+class Accounting(BaseModel):
+    """One run of a generator.
+
+    Attributes:
+        model: Language model that wrote the queries, None for crops.
+        kept: Number of queries written.
+        lost: Number of documents that gave none, by reason.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    model: str | None = None
+    kept: int = Field(ge=0)
+    lost: dict[str, int]
+
+
+_FILE = TypeAdapter(dict[Origin, Accounting])
+
+
+def keep_accounting(data: Path, origin: Origin, kept: int, lost: Losses, model: str | None = None) -> None:
+    """Replace the account of a generator; the caller holds `sole_writer`.
+
+    Args:
+        data: Folder of the data set.
+        origin: Origin of the queries.
+        kept: Number of queries written.
+        lost: Number of documents that gave none, by reason.
+        model: Language model that wrote them, None for crops.
+
+    Raises:
+        InputError: If the file is damaged.
+    """
+    account = Accounting(model=model, kept=kept, lost=asdict(lost))
+    accounts: dict[Origin, Accounting] = {**read_accounting(data), origin: account}
+    atomic_write(data / FILE, _FILE.dump_json(accounts, indent=2) + b"\n")
+
+
+def read_accounting(data: Path) -> dict[Origin, Accounting]:
+    """Read the last account of each generator, by the origin of its queries.
+
+    Args:
+        data: Folder of the data set.
+
+    Raises:
+        InputError: If the file is damaged.
+    """
+    path = data / FILE
+    try:
+        return _FILE.validate_json(read_bounded(path, _MAX_BYTES))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValidationError) as error:
+        raise InputError(f"{path}: not the account that taugate queries wrote; remove it") from error
 
 
 class SourceDocument(NamedTuple):

@@ -10,11 +10,10 @@ from hashlib import sha256
 import orjson
 
 from taugate.errors import InputError
+from taugate.ingestion.dataset.questions import QuestionRule
 from taugate.ingestion.queries.generate import normalized
-from taugate.ingestion.queries.prompt import Example, Prompt, query_of
-from taugate.ingestion.queries.question_rule import QuestionRule
+from taugate.ingestion.queries.prompt import Example, LanguageModel, Prompt, ReplyCache, query_of
 from taugate.ingestion.queries.questions import ask
-from taugate.ingestion.queries.replies import LanguageModel, ReplyCache
 
 # Two ways to put the same question more politely, {} being the question.
 _FRAMES = {

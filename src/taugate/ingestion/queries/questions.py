@@ -21,21 +21,29 @@ from taugate.ingestion.dataset.judgements import (
 )
 from taugate.ingestion.dataset.lines import read_lines, stored_file
 from taugate.ingestion.dataset.queries import DatasetQuery
-from taugate.ingestion.queries.accounting import Losses, keep_accounting
-from taugate.ingestion.queries.crop import sampling_key
-from taugate.ingestion.queries.generate import check_request, free_id, normalized, sample_documents
+from taugate.ingestion.dataset.questions import QuestionRule
+from taugate.ingestion.queries.generate import (
+    Losses,
+    check_request,
+    free_id,
+    keep_accounting,
+    normalized,
+    sample_documents,
+    sampling_key,
+)
 from taugate.ingestion.queries.prompt import (
     BUILT_IN,
     EXAMPLES,
     MAX_EXAMPLE,
+    Completion,
     Example,
+    LanguageModel,
     Prompt,
+    ReplyCache,
     on_one_line,
     query_of,
     read_examples,
 )
-from taugate.ingestion.queries.question_rule import QuestionRule
-from taugate.ingestion.queries.replies import Completion, LanguageModel, ReplyCache
 
 _TRIED = 20  # labelled queries to choose three examples with distinct documents from
 _BYTES_PER_TOKEN = 4  # of UTF-8: about right for English; a model may need more for other languages

@@ -1,4 +1,4 @@
-"""Rare terms of queries, the documents that hold them, and the words around them.
+"""Rare terms of queries with the documents that hold them, and closed classes of words that replace one another.
 
 Shows that no document holds two terms together, and that two names are of one kind.
 """
@@ -16,6 +16,37 @@ import regex
 from taugate.retrieval.documents.store import DocumentStore
 from taugate.retrieval.index.words import UNSPACED
 
+# Only pairs that a question rarely survives: "with" and "without" may share an answer, a first event is often the last
+# one, too, and a document that says what increases also says whether it decreases.
+_OPPOSITES = {
+    "English": "earliest/latest largest/smallest biggest/smallest highest/lowest oldest/youngest longest/shortest "
+    "maximum/minimum northern/southern",
+    "German": "größte/kleinste größten/kleinsten höchste/niedrigste höchsten/niedrigsten älteste/jüngste "
+    "längste/kürzeste maximal/minimal maximale/minimale",
+    "French": "maximum/minimum maximal/minimal maximale/minimale",
+    "Spanish": "máximo/mínimo máxima/mínima mayor/menor",
+    "Italian": "massimo/minimo massima/minima maggiore/minore",
+    "Portuguese": "máximo/mínimo máxima/mínima maior/menor",
+    "Dutch": "grootste/kleinste hoogste/laagste oudste/jongste langste/kortste maximaal/minimaal maximale/minimale",
+}
+# Beginnings of words that ask for an amount, which often holds for one year only.
+_AMOUNTS = {
+    "English": ("how many", "how much", "what percent", "what proportion", "what share", "what fraction"),
+    "German": ("wie viel", "wieviel", "welcher anteil"),
+    "French": ("combien", "quel pourcentage", "quelle part "),
+    "Spanish": ("cuánt", "qué porcentaje", "qué proporción"),
+    "Italian": ("quanto", "quanti ", "quanta", "quante", "quale percentuale", "che percentuale"),
+    "Portuguese": ("quanto", "quanta ", "quantas", "que percentagem", "que porcentagem"),
+    "Dutch": ("hoeveel", "welk percentage", "welk deel"),
+}
+# Months and weekdays of the languages that write them with a capital, in lower case.
+_DATES = """
+january february march april may june july august september october november december januar februar märz mai juni juli
+oktober dezember monday tuesday wednesday thursday friday saturday sunday montag dienstag mittwoch donnerstag freitag
+samstag sonntag
+"""
+DATES = frozenset(_DATES.split())
+
 _TERM = re.compile(r"[^\W_]+")
 _WORD_OR_MARK = re.compile(r"[^\W_]+|[^\w\s]")
 _UNSPACED = regex.compile(UNSPACED)
@@ -27,6 +58,31 @@ _STEM = 6
 _MAX_SHARE, _MIN_LIMIT, _MAX_LIMIT = 0.02, 3, 500
 _MIN_USES = 5  # of a name, from which the words around it tell its kind; chosen with the alikeness needed
 _YEARS = range(1000, 2100)
+
+
+def opposite(word: str, language: str | None) -> str | None:
+    """Return the opposite of a word in lower case, or None if it is unknown.
+
+    Args:
+        word: The word.
+        language: Language of the text, as `QuestionRule` names it.
+    """
+    for pair in _OPPOSITES.get(language or "", "").split():
+        one, _, other = pair.partition("/")
+        if word in {one, other}:
+            return other if word == one else one
+    return None
+
+
+def asks_amount(question: str, language: str | None) -> bool:
+    """Return whether a question asks for an amount.
+
+    Args:
+        question: Text of the question.
+        language: Language of the text, as `QuestionRule` names it.
+    """
+    text = f" {question.casefold().replace('¿', ' ')}"
+    return any(f" {amount}" in text for amount in _AMOUNTS.get(language or "", ()))
 
 
 class Term(NamedTuple):

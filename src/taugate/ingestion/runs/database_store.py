@@ -9,7 +9,7 @@ import orjson
 
 from taugate.errors import InputError, ReleaseError
 from taugate.ingestion.runs.search_request import PLACEHOLDER, ExternalStore, Fields, at, fill, value_of
-from taugate.storage.json_values import Json
+from taugate.storage.files import Json
 
 _TIMEOUT = 60.0  # seconds of one search
 _SELECTS = re.compile(r"\s*(select|with)\b", re.IGNORECASE)

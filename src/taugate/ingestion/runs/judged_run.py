@@ -17,11 +17,10 @@ from taugate.ingestion.dataset.judgements import (
     parse_header,
     parse_judgement,
 )
-from taugate.ingestion.dataset.labelled_queries import LabelledQueries
-from taugate.ingestion.dataset.labelled_query import LabelledQuery
+from taugate.ingestion.dataset.labelled_queries import LabelledQueries, LabelledQuery
 from taugate.ingestion.dataset.lines import LineError, read_lines, stored_file
 from taugate.ingestion.runs.run import Run, RunQuery
-from taugate.retrieval.vectors.similarity import Float32
+from taugate.retrieval.vectors import Float32
 from taugate.storage.files import sha256_file
 
 _MISSING = "give the qrels of the run's queries, BEIR (.tsv with a header) or TREC"

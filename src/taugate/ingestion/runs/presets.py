@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from taugate.errors import InputError
-from taugate.storage.json_values import Json
+from taugate.storage.files import Json
 
 StoreKind = Literal["qdrant", "elasticsearch", "weaviate", "pgvector", "milvus", "http"]
 # Names become a part of SQL, GraphQL and paths: letters, digits, and dots between schema and table.

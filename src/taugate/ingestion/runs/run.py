@@ -20,10 +20,9 @@ from taugate.errors import InputError
 from taugate.ingestion.dataset.lines import LineError, read_lines, read_objects, required_text, stored_file
 from taugate.ingestion.dataset.queries import Origin, read_origin
 from taugate.ingestion.runs.search_request import finite_number
-from taugate.retrieval.policy.scales import SCALES, ScoreScale
-from taugate.retrieval.vectors.similarity import Float32
-from taugate.storage.files import sha256_file
-from taugate.storage.json_values import Json
+from taugate.retrieval.policy.score_relevance import SCALES, ScoreScale
+from taugate.retrieval.vectors import Float32
+from taugate.storage.files import Json, sha256_file
 
 _MISSING = "give a TREC run, or JSON Lines with query_id and results"
 _TREC = "query Q0 document rank score tag"

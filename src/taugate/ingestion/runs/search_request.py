@@ -23,7 +23,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from taugate.errors import InputError
-from taugate.storage.json_values import Json
+from taugate.storage.files import Json
 
 Fields = Mapping[str, Json]  # values of placeholders
 PLACEHOLDER = re.compile(r"\$(\$|[A-Za-z_]\w*)")

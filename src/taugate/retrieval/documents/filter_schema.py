@@ -7,8 +7,7 @@ from typing import Annotated, Any, NoReturn
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator
 from pydantic_core import PydanticCustomError
 
-from taugate.retrieval.documents import dates
-from taugate.retrieval.documents.field_types import shown
+from taugate.retrieval.documents import filters
 from taugate.retrieval.documents.filters import (
     ANY,
     BOUNDS,
@@ -26,6 +25,7 @@ from taugate.retrieval.documents.filters import (
     every_condition,
     on_fields,
 )
+from taugate.retrieval.documents.metadata import shown
 
 # A condition visits every document, a value takes one binary search: benchmarks/serving/filters.py measures both.
 MAX_CONDITIONS = 16
@@ -174,15 +174,15 @@ def _range(name: str, bounds: Mapping[str, Any]) -> Range:
         _refuse(f"{shown(name)}: bounds mix numbers and dates; use one kind")
     lower, upper = list[tuple[float, str]](), list[tuple[float, str]]()
     for operator, text in bounds.items():
-        moment = dates.instant(text)
+        moment = filters.instant(text)
         if moment is None:
-            _refuse(f"{shown(name)}: {operator} needs a finite number, or an ISO date such as {dates.EXAMPLE}")
+            _refuse(f"{shown(name)}: {operator} needs a finite number, or an ISO date such as {filters.EXAMPLE}")
         # A day means all its moments, so "gt" begins and "lte" ends with the next day.
-        is_day = dates.is_day(text)
+        is_day = filters.is_day(text)
         if operator in {"gt", "gte"}:
-            lower.append((moment + dates.DAY, "gte") if is_day and operator == "gt" else (moment, operator))
+            lower.append((moment + filters.DAY, "gte") if is_day and operator == "gt" else (moment, operator))
         else:
-            upper.append((moment + dates.DAY, "lt") if is_day and operator == "lte" else (moment, operator))
+            upper.append((moment + filters.DAY, "lt") if is_day and operator == "lte" else (moment, operator))
     # The tighter bound of a side wins; of equal ones, the exclusive one.
     tightest = [max(lower, key=lambda bound: (bound[0], bound[1] == "gt"))] if lower else []
     tightest += [min(upper, key=lambda bound: (bound[0], bound[1] != "lt"))] if upper else []
@@ -192,7 +192,7 @@ def _range(name: str, bounds: Mapping[str, Any]) -> Range:
 
 def _number(name: str, operator: str, bound: Any) -> float:  # noqa: ANN401
     if isinstance(bound, bool) or not isinstance(bound, int | float) or not _is_finite(bound):
-        _refuse(f"{shown(name)}: {operator} needs a finite number, or an ISO date such as {dates.EXAMPLE}")
+        _refuse(f"{shown(name)}: {operator} needs a finite number, or an ISO date such as {filters.EXAMPLE}")
     return _as_read_from_corpus(bound)
 
 

@@ -1,21 +1,33 @@
-"""Filters over metadata: conditions on fields that a document must meet together.
+"""Filters over metadata: conditions on fields that a document must meet together, also on dates.
 
 Names of fields and texts are compared in Unicode's composed form (NFC). macOS writes another form of the same letters,
 and a filter that took it for another text would show a key what it must not see.
 """
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
+from datetime import UTC, datetime, timedelta
 from typing import Generic, Self, TypeVar
 from unicodedata import normalize
 
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.retrieval.documents import dates
-from taugate.storage.json_values import Json
+from taugate.storage.files import Json
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LATEST = datetime.max.replace(tzinfo=UTC)
+_DAY_CHARACTERS = len("2024-05-31")
+DAY = 86400.0  # seconds
+# ISO 8601 as most software writes it: a day, optionally with a time and an offset from UTC. fromisoformat also accepts
+# forms such as 20240531, which may be other numbers.
+_DATE = re.compile(
+    r"\d{4}-\d\d-\d\d(?:[Tt ]\d\d:\d\d(?::\d\d(?:[.,]\d{1,9})?)?(?: ?[Zz]|[+-]\d\d(?::?\d\d)?)?)?", re.ASCII
+)
+EXAMPLE = "2024-05-31"  # for messages
 
 Value = str | int | float | bool
 SortKey = tuple[int, Value]  # rank of the kind and the value, so that keys compare by kind first
@@ -26,6 +38,36 @@ KINDS = ("booleans", "numbers", "texts", "dates")  # for messages
 BOUNDS = ("gt", "gte", "lt", "lte")
 ANY, NOT = "$or", "$not"  # keys of combinations in JSON
 T = TypeVar("T")
+
+
+def instant(text: str) -> float | None:
+    """Return the moment of an ISO date in seconds since 1970; None for any other text.
+
+    A day counts as its first moment, and a time without an offset as UTC. Exact to the microsecond until 2242.
+    """
+    if not _DATE.fullmatch(text):
+        return None
+    try:
+        moment = datetime.fromisoformat(text.upper().replace(" Z", "Z"))
+    except ValueError:  # no such day or time exists
+        return None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return (moment - _EPOCH).total_seconds()
+
+
+def is_day(text: str) -> bool:
+    """Return whether an ISO date names a day without a time."""
+    return len(text) == _DAY_CHARACTERS
+
+
+def written(seconds: float) -> str:
+    """Return the ISO date of a moment to the microsecond; later moments become the last one of 9999."""
+    try:
+        moment = _EPOCH + timedelta(seconds=seconds)
+    except OverflowError:
+        moment = _LATEST
+    return moment.isoformat()
 
 
 def composed(text: str) -> str:
@@ -204,7 +246,7 @@ class Range(FieldCondition):
         """See Condition."""
         bounds = {operator: bound for operator in BOUNDS if (bound := getattr(self, operator)) is not None}
         if self.kind == DATES:
-            return self.field, {operator: dates.written(bound) for operator, bound in bounds.items()}
+            return self.field, {operator: written(bound) for operator, bound in bounds.items()}
         return self.field, bounds
 
 

@@ -20,7 +20,7 @@ import orjson
 from numpy.typing import NDArray
 
 from taugate.errors import ReleaseError
-from taugate.storage.json_values import Json
+from taugate.storage.files import Json
 from taugate.storage.tensors import read_tensors, write_tensors
 
 Scalar = str | int | float | bool | None

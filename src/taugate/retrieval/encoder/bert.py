@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.errors import EncoderError, EncoderUnsupported, ReleaseError
-from taugate.retrieval.encoder.graph_weights import LAYOUT, GraphWeights
-from taugate.retrieval.vectors.similarity import Float32
+from taugate.retrieval.encoder.graph import LAYOUT, GraphWeights
+from taugate.retrieval.vectors import Float32
 from taugate.storage.tensors import Arrays, map_tensors
 
 try:

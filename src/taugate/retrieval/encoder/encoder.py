@@ -1,7 +1,7 @@
 """The encoder: texts to unit vectors, with the same files and code in calibration and service.
 
 Its model is a graph for onnxruntime (graph.py), or BERT-like weights for the kernel (bert.py). If a graph is BERT-like,
-the kernel runs it on a processor with AVX-512 (graph_weights.py).
+the kernel runs it on a processor with AVX-512 (graph.py).
 """
 
 import sys
@@ -16,21 +16,17 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from taugate.errors import EncoderError
 from taugate.retrieval.encoder.bert import WEIGHTS, BertModel, Precision, processor_path
 from taugate.retrieval.encoder.endpoint_record import EndpointRecord
-from taugate.retrieval.encoder.graph import DATA, MODEL, Graph
-from taugate.retrieval.encoder.graph_weights import LAYOUT
+from taugate.retrieval.encoder.graph import DATA, LAYOUT, MODEL, Graph
 from taugate.retrieval.encoder.tokenizer import TOKENIZER, load_tokenizer
-from taugate.retrieval.gpu import cuda_available
-from taugate.retrieval.vectors.inner_product import extended
-from taugate.retrieval.vectors.similarity import Float32
-from taugate.retrieval.vectors.unit import MAX_DIMENSIONS
-from taugate.storage.control_groups import processors
+from taugate.retrieval.hardware import cuda_available, processors
+from taugate.retrieval.vectors import MAX_DIMENSIONS, Float32, extended
 from taugate.storage.files import sha256_files
 
 if TYPE_CHECKING:
     from tokenizers import Encoding
 
 CONFIG = "encoder.json"
-Runtime = Literal["onnxruntime", "kernel", "endpoint", "none"]  # none: there are only vectors (own_vectors.py)
+Runtime = Literal["onnxruntime", "kernel", "endpoint", "none"]  # none: there are only vectors (loading.py)
 _MODELS: dict[str, str] = {"onnxruntime": MODEL, "kernel": WEIGHTS}
 GRAPH_FILES = (MODEL, TOKENIZER, CONFIG)  # of a float32 encoder, beside which DATA and LAYOUT may be
 FILES = (*_MODELS.values(), DATA, LAYOUT, TOKENIZER, CONFIG)  # of any encoder; each has one model

@@ -1,28 +1,46 @@
 """An encoder behind an HTTP endpoint, with the interface of an exported encoder, but without tokenizer and weights.
 
+Reads the vectors in the reply of an endpoint, with memory for these vectors and little more. JSON of a hostile server
+takes up to 30 times its size in memory, as a list of empty objects does. So the arrays of numbers are taken out of the
+text one by one, each of the expected length, and only the small rest is parsed as a whole.
+
 Nobody here knows its tokens, so four bytes of text count as one: English has about that many, and other languages have
 fewer tokens in as many bytes than in as many characters. A text that has more, such as a table of numbers, is sent
 again, shorter, if the endpoint says that it is too long.
 """
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
+import orjson
 
 from taugate.errors import EncoderError, EncoderUnavailable, InputError, TextRefused
 from taugate.retrieval.encoder.encoder import CONFIG, EncoderConfig, ExportedEncoder, Role, Tokens, read_config
 from taugate.retrieval.encoder.endpoint_record import KEY_FILE, PATHS, URL, Dialect, EndpointAccess, EndpointRecord
-from taugate.retrieval.encoder.endpoint_reply import MAX_DIMENSION, max_reply_bytes, read_vectors
-from taugate.retrieval.vectors.similarity import Float32
+from taugate.retrieval.vectors import Float32
 from taugate.storage.files import sha256_files
 from taugate.storage.http_client import AttemptFailed
-from taugate.storage.json_endpoint import EndpointWording, JsonEndpoint, RequestRefused
-from taugate.storage.retries import PatientRequests, PromptRequests, Requests
+from taugate.storage.json_endpoint import (
+    EndpointWording,
+    JsonEndpoint,
+    PatientRequests,
+    PromptRequests,
+    RequestRefused,
+    Requests,
+)
+
+MAX_DIMENSION = 1 << 16  # as of any encoder
+_NUMBER_BYTES = 32  # of a number in JSON: at most 24 characters in double precision, a comma and spaces
+_OUTLINE_BYTES = 16 << 10  # of everything else in a reply, and
+_ENTRY_BYTES = 256  # of the object around a vector
+_ARRAY = re.compile(rb'\[([^\[\]{}"]+)\]')
+_NOT_FINITE = re.compile(rb"[+-]?(?:nan|inf(?:inity)?)", re.IGNORECASE)
 
 BYTES_PER_TOKEN = 4
 PARALLEL = 4  # concurrent requests of a job, as for language models
@@ -30,6 +48,75 @@ _MAX_TEXTS = 32  # of a request: text-embeddings-inference takes no more by defa
 _MAX_REPLY = 1 << 20  # bytes, so that the replies to concurrent requests take a few MiB
 _MIN_BYTES = 64  # a text of fewer is too long for no model
 _TRIES, _SECONDS, _FIRST_WAIT = 6, 120.0, 1.0  # of a job, as for language models
+
+
+def max_reply_bytes(texts: int, dimension: int) -> int:
+    """Return the size of the largest valid reply, in bytes.
+
+    Args:
+        texts: Number of texts.
+        dimension: Length of a vector.
+    """
+    return texts * (dimension * _NUMBER_BYTES + _ENTRY_BYTES) + _OUTLINE_BYTES
+
+
+def read_vectors(dialect: Dialect, content: bytes, texts: int, dimension: int | None) -> Float32:
+    """Return the vectors in a reply as unit vectors, (texts, dimension) float32, in the order of the texts.
+
+    Args:
+        dialect: Dialect of the endpoint.
+        content: The reply.
+        texts: Number of texts that were sent.
+        dimension: Length of a vector; None if it is not known yet.
+
+    Raises:
+        orjson.JSONDecodeError: If the reply is not JSON.
+        ValueError: If it has other vectors than it should, with a reason that continues "as …".
+        LookupError: If it is other JSON, like TypeError.
+    """
+    vectors: list[Float32] = []
+
+    def keep(array: re.Match[bytes]) -> bytes:
+        if len(vectors) == texts:
+            raise ValueError(f"it has more than {texts} vectors")
+        length = len(vectors[0]) if vectors else dimension
+        vectors.append(_unit_vector(array[1], len(vectors), length))
+        return b"%d" % (len(vectors) - 1)
+
+    outline = _ARRAY.sub(keep, content)
+    if len(outline) > _OUTLINE_BYTES + texts * _ENTRY_BYTES:
+        raise ValueError("most of it is not vectors")
+    parsed: Any = orjson.loads(outline)
+    if dialect == "openai":
+        # Some servers leave the index out, and keep the order.
+        entries = {
+            int(place if entry.get("index") is None else entry["index"]): int(entry["embedding"])
+            for place, entry in enumerate(parsed["data"])
+        }
+        if len(vectors) == texts and sorted(entries) != [*range(texts)]:
+            raise ValueError(f"its indices are not 0 to {texts - 1}")
+        places = [entries[number] for number in sorted(entries)]
+    else:
+        places = [int(place) for place in iter(parsed)]
+    if len(vectors) != texts or len(places) != texts:
+        raise ValueError(f"it has {len(vectors)} vectors for {texts} texts")
+    return np.stack([vectors[place] for place in places])
+
+
+def _unit_vector(numbers: bytes, place: int, dimension: int | None) -> Float32:
+    if numbers.count(b",") >= MAX_DIMENSION:
+        raise ValueError(f"vector {place} has more than {MAX_DIMENSION:,} numbers")
+    values = orjson.loads(b"[" + _NOT_FINITE.sub(b"null", numbers) + b"]")
+    if dimension is not None and len(values) != dimension:
+        raise ValueError(f"vector {place} has {len(values)} numbers, not {dimension}")
+    vector = np.array(values, dtype=np.float64)  # NaN for null
+    if not np.isfinite(vector).all():
+        raise ValueError(f"vector {place} has NaN or infinity")
+    if not vector.any():
+        raise ValueError(f"vector {place} is zero")
+    vector /= np.abs(vector).max()  # so that no square overflows
+    unit: Float32 = (vector / np.linalg.norm(vector)).astype(np.float32)
+    return unit
 
 
 @dataclass(slots=True)

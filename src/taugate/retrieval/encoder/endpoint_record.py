@@ -9,8 +9,7 @@ from typing import Literal, Self
 from pydantic import BaseModel, ConfigDict, Field
 
 from taugate.errors import InputError
-from taugate.storage.json_values import Json
-from taugate.storage.secrets import read_secret
+from taugate.storage.files import Json, read_secret
 
 Dialect = Literal["openai", "tei"]
 URL, KEY_FILE = "TAUGATE_ENCODER_URL", "TAUGATE_ENCODER_KEY_FILE"

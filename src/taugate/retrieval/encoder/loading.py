@@ -1,9 +1,75 @@
-"""Loads an encoder of any kind from its folder: a model in this process, or an endpoint."""
+"""Loads an encoder of any kind from its folder: a model, an endpoint, or none if vectors come with the texts."""
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Self
 
-from taugate.retrieval.encoder.encoder import ExportedEncoder, read_config
+import numpy as np
+
+from taugate.errors import NoEncoder
+from taugate.retrieval.encoder.encoder import EncoderConfig, ExportedEncoder, Role, Tokens, read_config
 from taugate.retrieval.encoder.endpoint_record import EndpointAccess
+from taugate.retrieval.vectors import Float32
+from taugate.storage.files import sha256_json
+
+VECTORS = "vectors"  # names them if an encoder is to be named
+
+
+class OwnVectors(ExportedEncoder):
+    """An encoder that is not there: it has a dimension and a digest, but cannot read a text.
+
+    Releases with vectors of equal length count as having the same encoder, because nothing else is known about it.
+    """
+
+    def __init__(self, dimension: int, max_norm: float | None = None) -> None:
+        """Stand for the model of vectors, (n, `dimension`); see EncoderConfig for `max_norm`."""
+        self.folder = Path()
+        self.config = EncoderConfig(
+            name=VECTORS,
+            revision="",
+            runtime="none",
+            dimension=dimension,
+            max_length=1,
+            pooling="none",
+            max_norm=max_norm,
+            max_cosine_difference=0.0,
+        )
+        self.sha256 = sha256_json([VECTORS, dimension, *([] if max_norm is None else [max_norm])])
+
+    def single_threaded(self) -> Self:
+        """Return the same object."""
+        return self
+
+    @property
+    def multiplied_weights(self) -> int:
+        """0, because nothing is encoded."""
+        return 0
+
+    @property
+    def packed(self) -> bool:
+        """True: queries with vectors share a batch."""
+        return True
+
+    def padded(self, length: int) -> int:
+        """Return the length."""
+        return length
+
+    def tokenize(self, texts: Sequence[str], role: Role) -> list[Tokens]:
+        """Return nothing for no text.
+
+        Raises:
+            NoEncoder: If there is a text.
+        """
+        if texts:
+            raise NoEncoder(
+                f"the release has no encoder, because it was calibrated on vectors; give {role} vectors of length "
+                f"{self.config.model_dimension}, made by the same model"
+            )
+        return []
+
+    def embed(self, tokens: Sequence[Tokens], progress: Callable[[int], object] | None = None) -> Float32:
+        """Return (0, dimension) float32: there are no tokens."""
+        return np.zeros((len(tokens), self.config.dimension), dtype=np.float32)
 
 
 def load_encoder(folder: Path, threads: int | None = None, access: EndpointAccess | None = None) -> ExportedEncoder:

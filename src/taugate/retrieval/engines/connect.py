@@ -1,18 +1,114 @@
-"""Connects to an engine by its kind. This is the only module that imports its client library, and only when needed."""
+"""Connects a release to its engine by the manifest's `engine` record, and verifies that it is the same collection."""
 
+import hashlib
 import logging.config
 import os
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Literal, Protocol
 
-from taugate.errors import InputError
-from taugate.retrieval.engines.engine import Engine, EngineKind
-from taugate.storage.secrets import read_secret
+import numpy as np
+from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator
+from pydantic_core import PydanticCustomError
+
+from taugate.errors import InputError, ReleaseError
+from taugate.retrieval.documents.filters import DATES, KINDS, composed
+from taugate.retrieval.documents.metadata import FieldType, FieldTypes, shown
+from taugate.retrieval.documents.store import write_document
+from taugate.retrieval.engines.engine import (
+    Collection,
+    Engine,
+    EngineKind,
+    GraphParameters,
+    Positions,
+    Rows,
+    collection_name,
+)
+from taugate.storage.files import read_secret
+
+_LISTS = "lists"  # listed beside the kinds of a field's values if documents have lists of them
 
 URL, TOKEN_FILE = "TAUGATE_ENGINE_URL", "TAUGATE_ENGINE_TOKEN_FILE"
 _importing = threading.Lock()
+
+# If 1 % of the rows are altered, a sample of this size misses all of them with a probability of 10⁻¹⁸ (.99^4096).
+SAMPLE = 4096
+_FIRST_REPLY = 10.0  # seconds after which an engine without a reply counts as unavailable
+_BLOCK = 512  # rows of the sample read at a time
+
+
+def _written(types: FieldTypes) -> dict[str, list[str]]:
+    """Return the JSON form of field types: {"year": ["numbers"], "tags": ["texts", "lists"]}."""
+    return {
+        name: [*(KINDS[kind] for kind in sorted(field.kinds)), *([_LISTS] if field.has_lists else [])]
+        for name, field in types.by_name.items()
+    }
+
+
+def _read(written: object) -> FieldTypes:
+    """Parse the JSON form of `_written`.
+
+    Raises:
+        PydanticCustomError: If it is malformed.
+    """
+    if isinstance(written, FieldTypes):
+        return written
+    if not isinstance(written, dict):
+        raise PydanticCustomError("fields", "not an object of fields with the kinds of their values")
+    return FieldTypes({composed(name): _read_type(name, words) for name, words in sorted(written.items())})
+
+
+def _read_type(name: str, words: object) -> FieldType:
+    valid = [word for word in (*KINDS, _LISTS) if isinstance(words, list) and word in words]
+    kinds = frozenset(KINDS.index(word) for word in valid if word != _LISTS)
+    if not isinstance(words, list) or len(words) != len(valid) or not kinds:
+        message = f"{shown(name)}: must be a list of kinds of values ({', '.join(KINDS)}), optionally with {_LISTS}"
+        raise PydanticCustomError("fields", "{message}", {"message": message})  # a name may have braces
+    return FieldType(kinds, _LISTS in valid)
+
+
+# Manifests are validated strictly, so JSON's lists have to be converted.
+_Texts = Annotated[tuple[str, ...], BeforeValidator(lambda texts: tuple(texts) if isinstance(texts, list) else texts)]
+_Fields = Annotated[FieldTypes, PlainValidator(_read), PlainSerializer(_written)]
+
+
+class EngineRecord(GraphParameters):
+    """The collection of a release in an engine, with the digests that identify it.
+
+    Attributes:
+        kind: Kind of the engine.
+        rows: Number of documents.
+        dimension: Dimension of their vectors.
+        shards: SHA-256 of each shard of vectors and documents, in order.
+        sample: SHA-256 of the 4,096 rows that `verify.sampled_positions` draws, or of all rows if there are fewer.
+        fields: Metadata fields that filters can name, with the kinds of their values. The collection's name depends
+            only on whether any field has dates.
+        consistency: Consistency of searches. A finished collection never changes, so the weakest level finds all rows.
+    """
+
+    kind: EngineKind
+    rows: int = Field(ge=1)
+    dimension: int = Field(ge=1)
+    shards: _Texts
+    sample: str
+    fields: _Fields = FieldTypes()
+    consistency: Literal["eventual"] = "eventual"
+
+    @property
+    def collection(self) -> str:
+        """The name of the collection, which does not depend on the breadth of searches."""
+        parameters: dict[str, int | str] = {
+            "kind": self.kind,
+            "edges": self.edges,
+            "edge_candidates": self.edge_candidates,
+        }
+        if any(DATES in field.kinds for field in self.fields.by_name.values()):
+            parameters["dates"] = "moments"  # earlier versions uploaded rows without moments
+        return collection_name(self.shards, parameters)
 
 
 def engine_from_environment(kind: EngineKind, environ: Mapping[str, str] = os.environ) -> Engine:
@@ -81,3 +177,124 @@ def _logging_kept() -> Iterator[None]:
             yield
         finally:
             logging.config.dictConfig = configure
+
+
+def shard_digest(shard: Rows) -> str:
+    """Return the SHA-256 of the vectors and documents of a shard."""
+    digest = hashlib.sha256()
+    _add(digest, shard)
+    return digest.hexdigest()
+
+
+def sampled_positions(rows: int) -> Positions:
+    """Return the positions of the sample, (min(SAMPLE, rows),) int64 ascending, which depend on `rows` alone."""
+    positions = np.random.default_rng(0).choice(rows, size=min(SAMPLE, rows), replace=False)
+    return np.sort(positions).astype(np.int64)
+
+
+class SampleDigest:
+    """Digest of a sample's rows, which are added in the order of their positions."""
+
+    def __init__(self) -> None:
+        self._digest = hashlib.sha256()
+
+    def add(self, rows: Rows) -> None:
+        """Add the next rows."""
+        _add(self._digest, rows)
+
+    def hexdigest(self) -> str:
+        """Return the SHA-256 of the added rows."""
+        return self._digest.hexdigest()
+
+
+def sample_digest(collection: Collection, rows: int, deadline: float) -> str:
+    """Return the digest of the sample as the engine returns it.
+
+    Args:
+        collection: Collection that holds the rows.
+        rows: Number of rows.
+        deadline: A time of `time.monotonic()`.
+
+    Raises:
+        ReleaseError: If a row is missing.
+    """
+    digest, positions = SampleDigest(), sampled_positions(rows)
+    for start in range(0, len(positions), _BLOCK):
+        digest.add(collection.fetch(positions[start : start + _BLOCK], deadline))
+    return digest.hexdigest()
+
+
+def open_verified(engine: Engine, record: EngineRecord, dimension: int, deadline: float) -> Collection:
+    """Open the collection of a release after checking it.
+
+    Args:
+        engine: Engine that holds it.
+        record: Engine record of the release.
+        dimension: Dimension of the vectors of the release's encoder.
+        deadline: A time of `time.monotonic()`.
+
+    Raises:
+        ReleaseError: If the collection differs from the record; names the first difference.
+        EngineUnavailable: If the engine does not respond.
+    """
+    name = record.collection
+    if engine.kind != record.kind:
+        raise ReleaseError(f"the release's vectors are in {record.kind}, not in {engine.kind}; name that engine's URL")
+    collection = engine.collection(name, record.breadth, min(deadline, time.monotonic() + _FIRST_REPLY))
+    state = collection.state(deadline)
+    if state.dimension != dimension or record.dimension != dimension:
+        raise ReleaseError(
+            f"{name}: holds vectors of dimension {state.dimension}, but the release's encoder makes {dimension}; "
+            "upload the vectors of this encoder"
+        )
+    if not state.built:
+        raise ReleaseError(f"{name}: has no finished index; finish the upload, or upload it again")
+    if state.pending:
+        raise ReleaseError(f"{name}: {state.pending} rows are still being added to its index; try again later")
+    if not state.loaded:
+        raise ReleaseError(f"{name}: is not loaded on every replica; load it, or wait for the slowest replica")
+    if state.rows != record.rows:
+        raise ReleaseError(f"{name}: holds {state.rows} rows, not {record.rows}; upload the collection again")
+    if sample_digest(collection, record.rows, deadline) != record.sample:
+        raise ReleaseError(
+            f"{name}: vectors or documents differ from those of the release; upload the collection again"
+        )
+    return collection
+
+
+def _add(digest: "hashlib._Hash", rows: Rows) -> None:
+    """Add rows to a digest: for each row its vector, the length of its document's JSON, and the JSON."""
+    for vector, document in zip(rows.vectors, rows.documents, strict=True):
+        written = write_document(document)
+        digest.update(np.ascontiguousarray(vector, dtype="<f4").tobytes())
+        digest.update(len(written).to_bytes(8, "little"))
+        digest.update(written)
+
+
+class MonitoredCollection(Collection, Protocol):
+    """A collection whose availability is monitored."""
+
+    def check(self) -> None:
+        """Raise EngineUnavailable if the collection is known not to respond; sends no request."""
+        ...
+
+    def close(self) -> None:
+        """Stop monitoring; a second call does nothing."""
+        ...
+
+
+@dataclass(frozen=True)
+class EngineAccess:
+    """How a release reaches its engine.
+
+    Attributes:
+        connect: Returns the engine of a kind.
+        opening: Timeout in seconds for checking the collection.
+        seconds: Timeout in seconds of each later request.
+        watch: Wraps the checked collection in one that monitors it; None if it is not monitored.
+    """
+
+    connect: Callable[[EngineKind], Engine] = engine_from_environment
+    opening: float = 120.0
+    seconds: float = 30.0
+    watch: Callable[[EngineRecord, Collection], MonitoredCollection] | None = None

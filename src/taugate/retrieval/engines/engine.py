@@ -1,6 +1,6 @@
 """The interface of an engine: an external store of vectors and documents that proposes candidates for a query.
 
-An engine never decides: `index.py` scores its candidates with `retrieval.vectors.similarity`. A collection is written
+An engine never decides: `search.py` scores its candidates with `retrieval.vectors`. A collection is written
 once, in shards, then finished and never changed; its name is a digest of its contents.
 """
 
@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict
 from taugate.errors import InputError, ReleaseError
 from taugate.retrieval.documents.filters import Filter
 from taugate.retrieval.documents.store import Document, read_document
-from taugate.retrieval.vectors.similarity import Float32
+from taugate.retrieval.vectors import Float32
 
 EngineKind = Literal["milvus", "pgvector"]
 EngineChoice = Literal["faiss", EngineKind]
@@ -37,7 +37,7 @@ def external(choice: EngineChoice) -> EngineKind | None:
 class GraphParameters(BaseModel):
     """How an engine builds the graph of a collection, and how broadly it searches.
 
-    The defaults are those of the in-process graph (retrieval/index/build.py): `edges` per document and layer (M),
+    The defaults are those of the in-process graph (retrieval/index/approximate.py): `edges` per document and layer (M),
     `edge_candidates` during the build (efConstruction). `breadth` is the length of a search's candidate list (ef),
     raised to the number of requested results if that is larger.
     """

@@ -18,9 +18,18 @@ import orjson
 
 from taugate.errors import InputError
 from taugate.retrieval.documents.columns import sort_keys
-from taugate.retrieval.documents.dates import instant
-from taugate.retrieval.documents.field_types import shown
-from taugate.retrieval.documents.filters import DATES, NUMBERS, Filter, FilterRules, OneOf, Range, SortKey, Value
+from taugate.retrieval.documents.filters import (
+    DATES,
+    NUMBERS,
+    Filter,
+    FilterRules,
+    OneOf,
+    Range,
+    SortKey,
+    Value,
+    instant,
+)
+from taugate.retrieval.documents.metadata import shown
 from taugate.retrieval.documents.store import Document
 
 # Engines compare numbers as float64, which cannot represent every integer beyond this.

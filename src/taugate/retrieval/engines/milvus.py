@@ -10,17 +10,17 @@ pyarrow, and `taugate[milvus]` does not install it (docs/research/engines.md).
 """
 
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, TypedDict
 
 import numpy as np
 import orjson
 from pymilvus import DataType, MilvusClient
 from pymilvus.client.types import LoadState
 
-from taugate.errors import ReleaseError
+from taugate.errors import InputError, ReleaseError
 from taugate.retrieval.documents.filters import Filter
-from taugate.retrieval.documents.store import Document
+from taugate.retrieval.documents.store import Document, write_document
 from taugate.retrieval.engines.engine import (
     PREFIX,
     Candidates,
@@ -37,10 +37,13 @@ from taugate.retrieval.engines.engine import (
     time_read,
     time_written,
 )
-from taugate.retrieval.engines.filters import FilterDialect, condition, id_condition
-from taugate.retrieval.engines.milvus_rows import MAX_BYTES, ROWS_A_REQUEST, requests
+from taugate.retrieval.engines.filters import FilterDialect, condition, filterable, id_condition
 from taugate.retrieval.engines.milvus_servers import MilvusServers, remaining
-from taugate.retrieval.vectors.similarity import Float32
+from taugate.retrieval.vectors import Float32
+
+MAX_BYTES = 65_535  # limit of a VARCHAR and of a JSON field
+ROWS_A_REQUEST = 4096  # 4096 × (1.5 KB + 1 KB) is well below the 64 MB that a server accepts by default
+_BYTES_A_REQUEST = 32 << 20  # fewer long documents are sent together
 
 _FIELDS = ["position", "vector", "document"]
 _POLL = 0.1  # seconds between checks of an index that is being built
@@ -49,6 +52,54 @@ DIALECT = FilterDialect(
     has_any=lambda tokens: f'json_contains_any(filters["tokens"], {orjson.dumps([*tokens]).decode()})',
     compares=lambda key, sign, number: f'filters["numbers"]["{key}"] {sign} {number!r}',
 )
+
+
+class MilvusRow(TypedDict):
+    """A row of a collection."""
+
+    position: int
+    vector: Float32
+    document: str
+    filters: dict[str, list[str] | dict[str, float]]
+
+
+def requests(first: int, shard: Rows) -> Iterator[list[MilvusRow]]:
+    """Yield the rows of a shard in parts that fit into one request.
+
+    Args:
+        first: Position of the first row.
+        shard: Rows to send.
+
+    Raises:
+        InputError: If a document is too large for Milvus.
+    """
+    part: list[MilvusRow] = []
+    size_of_part = 0
+    for position, (vector, document) in enumerate(zip(shard.vectors, shard.documents, strict=True), first):
+        row, size = _row(position, vector, document)
+        if len(part) == ROWS_A_REQUEST or (part and size_of_part + size > _BYTES_A_REQUEST):
+            yield part
+            part, size_of_part = [], 0
+        part.append(row)
+        size_of_part += size
+    if part:
+        yield part
+
+
+def _row(position: int, vector: Float32, document: Document) -> tuple[MilvusRow, int]:
+    """Return a row and its size in bytes."""
+    fields = filterable(document)
+    filters: dict[str, list[str] | dict[str, float]] = {"tokens": fields.tokens, "numbers": fields.numbers}
+    written = write_document(document)
+    sizes = {"text": len(written), "metadata": len(orjson.dumps(filters))}
+    for part, size in sizes.items():
+        if size > MAX_BYTES:
+            raise InputError(
+                f"document {document.id!r}: {part} of {size:,} bytes, but Milvus accepts {MAX_BYTES:,}; "
+                "split it into chunks"
+            )
+    row: MilvusRow = {"position": position, "vector": vector, "document": written.decode(), "filters": filters}
+    return row, vector.nbytes + sum(sizes.values())
 
 
 class MilvusEngine:

@@ -40,7 +40,7 @@ from taugate.retrieval.engines.engine import (
 )
 from taugate.retrieval.engines.filters import FilterDialect, condition, filterable, id_condition
 from taugate.retrieval.engines.postgres import PgConnection, PostgresServers
-from taugate.retrieval.vectors.similarity import Float32
+from taugate.retrieval.vectors import Float32
 
 _MAX_DIMENSIONS = 2000  # of a vector in an HNSW index (pgvector README, "HNSW")
 _MAX_LIST = 1000  # limit of hnsw.ef_search; the iterative scan finds further results

@@ -22,8 +22,8 @@ from taugate.retrieval.index.kinds import (
     padded_dimension,
     proposes_by_codes,
 )
-from taugate.retrieval.index.names import INDEX, VECTORS, Kind
 from taugate.retrieval.index.top_k import Index
+from taugate.retrieval.names import INDEX, VECTORS, Kind
 
 _MAX_BREADTH = 4096  # for a graph of fewer documents: four times the largest breadth that calibration tries
 # FAISS computes 256 distances for each centroid's groups of COMPONENTS_A_CODE numbers, 4 bytes each.

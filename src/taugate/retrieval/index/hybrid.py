@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from taugate.retrieval.index.flat import MAX_CANDIDATES, SPARE, FlatIndex, best_of, brute_force_top_k, score_all
 from taugate.retrieval.index.lexical import LexicalCandidates, LexicalIndex
 from taugate.retrieval.index.top_k import DocumentSubset, Index, Searchable, TopK
-from taugate.retrieval.vectors.queries import HybridVectors, QueryVectors, Terms
-from taugate.retrieval.vectors.similarity import Float32, products, rounding_bound
+from taugate.retrieval.vectors import Float32, HybridVectors, QueryVectors, Terms, products, rounding_bound
 
 _Positions = NDArray[np.int64]
 

@@ -18,8 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.retrieval.index.postings import Float64, Positions, Postings, Unsigned
-from taugate.retrieval.vectors.queries import Terms
-from taugate.retrieval.vectors.similarity import Float32
+from taugate.retrieval.vectors import Float32, Terms
 
 # More than the rounding of a share and of sums in another order.
 _ROUNDING = 1e-6

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from taugate.errors import ReleaseError
 from taugate.retrieval.index.words import RULE, WordRule, characters, term_of, terms
-from taugate.retrieval.vectors.queries import Terms
+from taugate.retrieval.vectors import Terms
 from taugate.storage.tensors import map_tensors, tensor_bytes
 
 Float64 = NDArray[np.float64]

@@ -16,19 +16,18 @@ import numpy as np
 from taugate.errors import ReleaseError
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.policy import sentence_rows
+from taugate.retrieval.policy import word_match
 from taugate.retrieval.policy.background import Float64, similarity_moments
-from taugate.retrieval.policy.component_signals import (
+from taugate.retrieval.policy.policy import Mask
+from taugate.retrieval.policy.relevance import Logistic
+from taugate.retrieval.policy.score_relevance import (
     NO_COMPONENTS,
     Components,
     component_signal_names,
     component_signals,
 )
-from taugate.retrieval.policy.policy import Mask
-from taugate.retrieval.policy.relevance import Logistic
 from taugate.retrieval.policy.word_match import DocumentWords, ReadableDocuments
-from taugate.retrieval.vectors.queries import QueryVectors, dense_of
-from taugate.retrieval.vectors.similarity import Float32
+from taugate.retrieval.vectors import Float32, QueryVectors, dense_of
 from taugate.storage.tensors import Arrays, read_tensors, write_tensors
 
 # From the simplest to the most complex: the best similarity; its distance above the mean of the other results; its
@@ -186,13 +185,13 @@ class AnswerScore:
         """
         score_name = next((valid for valid in get_args(ScoreName) if valid == name), None)
         arrays = read_tensors(path)
-        rows = {part: arrays.pop(part) for part in sentence_rows.TYPES if part in arrays}
+        rows = {part: arrays.pop(part) for part in word_match.TYPES if part in arrays}
         shapes = {} if score_name is None else _shapes(score_name, dimension, components)
         if score_name is None or {*arrays} != {*shapes} or not _has_valid_arrays(arrays, shapes):
             raise ReleaseError(f"{path}: does not hold the score {name[:40]!r} of this index; calibrate again")
         words = None
         if rows or needs_words(score_name):
-            index = sentence_rows.from_sentences(rows, len(documents)) if rows else lexical
+            index = word_match.from_sentences(rows, len(documents)) if rows else lexical
             if index is None or not needs_words(score_name):
                 raise ReleaseError(f"{path}: does not hold the words of these documents; calibrate again")
             words = DocumentWords.of_documents(index, documents)

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.retrieval.documents.store import Document
-from taugate.retrieval.vectors.queries import QueryVectors, dense_of
-from taugate.retrieval.vectors.similarity import TOGETHER, CorpusVectors, Float32, moments
+from taugate.retrieval.vectors import TOGETHER, CorpusVectors, Float32, QueryVectors, dense_of, moments
 from taugate.storage.tensors import Arrays
 
 Float64 = NDArray[np.float64]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from taugate.retrieval.documents.filters import Filter, OneOf, SortKey
 from taugate.retrieval.policy.names import Metric, PolicyKind
-from taugate.retrieval.vectors.similarity import Float32
+from taugate.retrieval.vectors import Float32
 
 Mask = NDArray[np.bool_]
 

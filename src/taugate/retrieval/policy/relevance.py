@@ -11,8 +11,7 @@ from taugate.errors import ReleaseError
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.background import Background, ComputedBackground, Float64, Read, ReadDocuments
 from taugate.retrieval.policy.policy import relative
-from taugate.retrieval.vectors.queries import QueryVectors
-from taugate.retrieval.vectors.similarity import Float32
+from taugate.retrieval.vectors import Float32, QueryVectors
 from taugate.storage.tensors import Arrays, read_tensors, write_tensors
 
 _RECALIBRATION, _ON_TOPIC = "recalibration", "on_topic"

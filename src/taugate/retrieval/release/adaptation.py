@@ -1,4 +1,4 @@
-"""The record of an adapted encoder, adaptation.json: its training queries and the evidence that it is better."""
+"""The record of an adapted encoder or a trained second stage: its training queries and its evidence."""
 
 from pathlib import Path
 from typing import Literal
@@ -8,7 +8,7 @@ from pydantic import Field, ValidationError
 from taugate.errors import EncoderError
 from taugate.retrieval.release.evidence import Interval, IsotropyRecord, Record
 from taugate.retrieval.release.measures import MeasuresRecord
-from taugate.retrieval.release.search_records import GateRecord
+from taugate.retrieval.release.search_records import GateRecord, PairedLoss
 from taugate.storage.files import read_bounded
 
 ADAPTATION = "adaptation.json"
@@ -16,6 +16,8 @@ DOCUMENTS = "documents"  # folder beside the record with the exported base, if o
 _MAX_BYTES = 64 << 20  # the losses of two million steps
 RerankerStage = Literal["rerank", "late-interaction"]
 RecipeName = Literal["whitening", "adapter", "layers", "ft", "pt", "pt-ft", "merge"] | RerankerStage
+
+RERANKER_ADAPTATION = "reranker-adaptation.json"
 
 
 class PairsRecord(Record):
@@ -212,4 +214,46 @@ def read_adaptation(folder: Path) -> AdaptationRecord | None:
     except (OSError, ValidationError) as error:
         raise EncoderError(
             f"{path}: not a record of taugate adapt; adapt the encoder again, or remove the file"
+        ) from error
+
+
+class RerankerAdaptation(Adapted):
+    """How a second stage was trained, and whether it may rank the results of its encoder.
+
+    Attributes:
+        unanswerable: Number of unanswerable queries for training.
+        seed: Seed of every random choice.
+        lexical_weight: Weight of the lexical share in the first stage's score; 0 if that is the cosine.
+        candidates: Number of the first stage's results that were reranked.
+        training: Steps and losses of the training.
+        first_stage_weight: Weight of the first stage's score, chosen on the validation queries.
+        gate: Decision of the gate on the unseen queries.
+        separation: AUROC of the best score, answerable against unanswerable, of the first stage and of the second; None
+            without unanswerable queries.
+    """
+
+    unanswerable: int
+    seed: int
+    lexical_weight: float
+    candidates: int
+    training: StageRecord
+    first_stage_weight: float = Field(ge=0)
+    gate: GateRecord
+    separation: PairedLoss | None = None
+
+
+def read_reranker_adaptation(folder: Path) -> RerankerAdaptation | None:
+    """Read the record from the folder of a cross-encoder; None if it was not trained by `taugate adapt`.
+
+    Raises:
+        EncoderError: If the file is damaged.
+    """
+    path = folder / RERANKER_ADAPTATION
+    try:
+        return RerankerAdaptation.model_validate_json(read_bounded(path, _MAX_BYTES))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValidationError) as error:
+        raise EncoderError(
+            f"{path}: not a record of taugate adapt; train the reranker again, or remove the file"
         ) from error

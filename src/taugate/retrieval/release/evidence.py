@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
 
+from taugate.retrieval.names import Method, Statement
 from taugate.retrieval.policy.names import PolicyKind
-from taugate.retrieval.release.methods import Method, Statement
 
 if TYPE_CHECKING:
     import numpy as np

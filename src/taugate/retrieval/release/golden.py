@@ -12,7 +12,7 @@ from taugate.errors import ReleaseError
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.query import Query
-from taugate.retrieval.vectors.similarity import Float32
+from taugate.retrieval.vectors import Float32
 from taugate.storage.files import read_bounded
 
 if TYPE_CHECKING:  # loads FAISS

@@ -9,11 +9,10 @@ from pydantic import Field, field_validator
 from pydantic_core import PydanticCustomError
 
 from taugate.retrieval.encoder.encoder import EncoderConfig
-from taugate.retrieval.engines.record import EngineRecord
-from taugate.retrieval.index.names import Kind
-from taugate.retrieval.policy.scales import ScoreScale
+from taugate.retrieval.engines.connect import EngineRecord
+from taugate.retrieval.names import Kind
+from taugate.retrieval.policy.score_relevance import ScoreScale
 from taugate.retrieval.release.adaptation import AdaptationRecord
-from taugate.retrieval.release.changed_documents import ErasureRecord, UpdateRecord, WithdrawnRecord
 from taugate.retrieval.release.evidence import (
     Alternative,
     DriftRecord,
@@ -23,14 +22,26 @@ from taugate.retrieval.release.evidence import (
     RelevanceRecord,
     StrataRecord,
 )
-from taugate.retrieval.release.labels import LabelsRecord
 from taugate.retrieval.release.layout import ENCODER_FOLDER, FLOAT32_FOLDER, QUERY_FOLDER
-from taugate.retrieval.release.outcome_records import BootstrapRecord, MetricsRecord, PolicyRecord
+from taugate.retrieval.release.outcome_records import BootstrapRecord, LabelsRecord, MetricsRecord, PolicyRecord
 from taugate.retrieval.release.records import CalibrationRecord, CheckedAnswers, EncoderFitRecord, QuerySetRecord
 from taugate.retrieval.release.refusal_records import RefusalRecord
-from taugate.retrieval.release.search_records import GateRecord, LexicalRecord, ProjectionRecord, SkippedCandidate
-from taugate.retrieval.release.second_stage import SecondStageRecord
-from taugate.retrieval.release.state import CertifiedLoss, State, certified_loss, state_in_words
+from taugate.retrieval.release.search_records import (
+    GateRecord,
+    LexicalRecord,
+    ProjectionRecord,
+    SecondStageRecord,
+    SkippedCandidate,
+)
+from taugate.retrieval.release.state import (
+    CertifiedLoss,
+    ErasureRecord,
+    State,
+    UpdateRecord,
+    WithdrawnRecord,
+    certified_loss,
+    state_in_words,
+)
 
 SCHEMA_VERSION: Literal[3] = 3
 

@@ -12,15 +12,13 @@ from taugate.retrieval.documents.store import Documents
 from taugate.retrieval.encoder.bert import Precision
 from taugate.retrieval.encoder.encoder import ExportedEncoder, RequestedPrecision
 from taugate.retrieval.encoder.endpoint_record import EndpointAccess
-from taugate.retrieval.engines.access import EngineAccess
+from taugate.retrieval.engines.connect import EngineAccess
 from taugate.retrieval.engines.corpus import EngineCorpus
-from taugate.retrieval.index.names import INDEX
-from taugate.retrieval.index.passages import Fields
-from taugate.retrieval.index.top_k import Index
-from taugate.retrieval.release import golden, questions
-from taugate.retrieval.release.corpus import Corpus, CorpusFolder
-from taugate.retrieval.release.decisions import ModelsFolder, OpenReranker, RerankerFolder, read_policy
-from taugate.retrieval.release.encoders import EncoderFolder, encoder_folders, own_vectors
+from taugate.retrieval.index.top_k import Fields, Index
+from taugate.retrieval.names import INDEX
+from taugate.retrieval.release import golden
+from taugate.retrieval.release import queries as questions
+from taugate.retrieval.release.folders import ModelsFolder, OpenReranker, RerankerFolder, read_policy
 from taugate.retrieval.release.golden import GoldenQuery
 from taugate.retrieval.release.layout import (
     FIRST_STAGE_FOLDER,
@@ -30,13 +28,13 @@ from taugate.retrieval.release.layout import (
     REFERENCE,
     RERANKER_FOLDER,
 )
+from taugate.retrieval.release.loading import Corpus, CorpusFolder, EncoderFolder, encoder_folders, own_vectors
 from taugate.retrieval.release.manifest import Manifest
-from taugate.retrieval.release.query_arrays import Reference
-from taugate.retrieval.release.signature import TrustedKeys
-from taugate.retrieval.release.verify import check_optional_files, verify_searchable
+from taugate.retrieval.release.queries import Reference
+from taugate.retrieval.release.verify import TrustedKeys, check_optional_files, verify_searchable
 from taugate.retrieval.rerank.endpoint import reranker_endpoint
 from taugate.retrieval.retriever import Retriever
-from taugate.retrieval.vectors.projection import Projection
+from taugate.retrieval.vectors import Projection
 
 _log = logging.getLogger(__name__)
 

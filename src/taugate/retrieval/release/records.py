@@ -1,16 +1,40 @@
-"""Records of a manifest beside policy and search: answers lost, the query set, and the state of the calibration."""
+"""Records of a manifest beside policy and search, and what reads manifests of schema 2."""
 
-from collections.abc import Collection
-from typing import Literal
+from collections.abc import Collection, Mapping
+from typing import Final, Literal
 
 from pydantic import Field
 
 from taugate.retrieval.release.evidence import Interval, Record
+from taugate.retrieval.release.refusal_records import refusal_of_schema_2
 from taugate.retrieval.release.state import State
+from taugate.storage.files import Json
+
+SCHEMA_2: Final = 2
 
 StateReason = Literal["generated_queries", "few_queries", "few_documents"]
 # With 30 queries, accuracy is known to ± .18 at worst (1.96·√(.25 / 30)), more than encoders differ.
 MIN_QUERIES = 30
+
+
+def migrated(manifest: Mapping[str, Json], version: int) -> dict[str, Json]:
+    """Return a manifest of schema 2 as one of this version, both as unchecked JSON.
+
+    Args:
+        manifest: The manifest of a release.
+        version: Schema version of the result.
+    """
+    second = manifest.get("second_stage")
+    if isinstance(second, Mapping) and isinstance(first := second.get("first"), Mapping):
+        manifest = {**manifest, "second_stage": {**second, "first": _with_one_refusal(first)}}
+    return {**_with_one_refusal(manifest), "schema_version": version}
+
+
+def _with_one_refusal(record: Mapping[str, Json]) -> dict[str, Json]:
+    """Return a manifest, or its first stage, with one record of refusals in place of three."""
+    remaining = {name: value for name, value in record.items() if name not in {"abstention", "refusal", "no_answer"}}
+    refusal = refusal_of_schema_2(record)
+    return remaining if refusal is None else {**remaining, "refusal": refusal}
 
 
 class CheckedAnswers(Interval):

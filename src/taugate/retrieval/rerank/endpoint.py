@@ -18,13 +18,12 @@ from cachetools import LRUCache
 
 from taugate.errors import InputError, RerankerUnavailable
 from taugate.retrieval.encoder.bert import Precision
-from taugate.retrieval.policy.scales import RerankerScale
+from taugate.retrieval.policy.score_relevance import RerankerScale
 from taugate.retrieval.rerank.reranker import RerankerKind, checked_scores
-from taugate.retrieval.vectors.similarity import Float32
+from taugate.retrieval.vectors import Float32
+from taugate.storage.files import Json, read_secret
 from taugate.storage.http_client import AttemptFailed
 from taugate.storage.json_endpoint import EndpointWording, JsonEndpoint
-from taugate.storage.json_values import Json
-from taugate.storage.secrets import read_secret
 
 URL, KEY_FILE = "TAUGATE_RERANK_URL", "TAUGATE_RERANK_KEY_FILE"
 _WORDING = EndpointWording(

@@ -1,5 +1,9 @@
 """Late interaction: compares the vectors of a query's tokens with those of the candidates' tokens, which are stored.
 
+Largest similarities of a query's tokens to those of each document, which are stored with a byte per component. The
+query is rounded to a byte per component, too, with a scale for every 64, so that the kernel multiplies integers, with
+the same bits on all processors. Without the kernel, NumPy multiplies the rounded numbers in float32.
+
 The score is MaxSim (Khattab and Zaharia, "ColBERT", SIGIR 2020, eq. 3) divided by the number of the query's vectors, so
 that one threshold fits queries of all lengths: the mean, over the query's tokens, of the largest similarity to a token
 of the document. The token vectors of an encoder that was not trained for it count by how rare the token is in the
@@ -9,20 +13,85 @@ documents. A stored vector has one byte per component and one scale.
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from taugate.errors import EncoderError, ReleaseError, RerankerUnavailable
+from taugate.retrieval.encoder.bert import BLOCK, panels, scale_panels
 from taugate.retrieval.index.top_k import Candidate
-from taugate.retrieval.rerank.largest_products import CodedTokens, StoredTokens, largest_products
 from taugate.retrieval.rerank.reranker import Reranker, checked_scores
 from taugate.retrieval.rerank.token_encoder import EncodedTokens, TokenEncoder
-from taugate.retrieval.vectors.similarity import Float32
+from taugate.retrieval.vectors import Float32
 from taugate.storage.tensors import Arrays, map_tensors, write_tensors
 
+try:
+    from taugate.retrieval.encoder import kernel
+except ImportError:  # installed without a compiler
+    kernel = None  # type: ignore[assignment]
+
+_MAX_CODE = 127  # of a signed byte; −128 is unused, so that the sign of a component changes nothing
+_TINY = np.finfo(np.float32).tiny  # in place of the largest component of a zero vector
+_FASTEST = 0  # path of the kernel
+
 TOKEN_VECTORS = "token-vectors.safetensors"  # noqa: S105 (no password)
+
+
+class CodedTokens(NamedTuple):
+    """Vectors of tokens: codes (tokens, dimension) int8, of which each row has a step, (tokens,) float32."""
+
+    codes: NDArray[np.int8]
+    steps: Float32
+
+
+def coded(vectors: Float32) -> CodedTokens:
+    """Return codes and steps of vectors, (tokens, dimension) float32."""
+    steps = np.maximum(np.abs(vectors).max(axis=1), _TINY) / np.float32(_MAX_CODE)
+    return CodedTokens(np.rint(vectors / steps[:, None]).astype(np.int8), steps)
+
+
+class StoredTokens(NamedTuple):
+    """Vectors of the tokens of N documents: codes and steps as in `CodedTokens`, of all documents.
+
+    Attributes:
+        codes: (tokens, dimension) int8.
+        steps: (tokens,) float32.
+        offsets: (N + 1,) int64; document i has the tokens from offsets[i] to offsets[i + 1].
+    """
+
+    codes: NDArray[np.int8]
+    steps: Float32
+    offsets: NDArray[np.int64]
+
+
+def largest_products(query: Float32, stored: StoredTokens, positions: NDArray[np.int64]) -> Float32:
+    """Return the largest product of every token of a query with the tokens of each document, (n, tokens) float32.
+
+    Args:
+        query: (tokens, dimension) float32.
+        stored: The documents' tokens; every document has one.
+        positions: (n,) int64 positions of the documents.
+    """
+    tokens, dimension = query.shape
+    blocks = np.pad(query, ((0, 0), (0, -dimension % BLOCK))).reshape(-1, BLOCK)
+    codes, steps = coded(blocks)
+    if kernel is None or dimension % BLOCK:
+        rounded = (codes * steps[:, None]).reshape(tokens, -1)[:, :dimension]
+        return _by_numpy(rounded, stored, positions)
+    weights, scales = panels(codes.reshape(tokens, dimension)), scale_panels(steps.reshape(tokens, -1))
+    best = np.empty((len(positions), weights.size // dimension), dtype=np.float32)
+    kernel.largest_products(dimension, weights, scales, *stored, positions, best, _FASTEST)
+    return best[:, :tokens]
+
+
+def _by_numpy(query: Float32, stored: StoredTokens, positions: NDArray[np.int64]) -> Float32:
+    bounds = [slice(*stored.offsets[position : position + 2].tolist()) for position in positions.tolist()]
+    codes = np.concatenate([stored.codes[rows] for rows in bounds], dtype=np.float32)
+    steps = np.concatenate([stored.steps[rows] for rows in bounds])
+    starts = np.cumsum([0, *(rows.stop - rows.start for rows in bounds[:-1])])
+    largest: Float32 = np.maximum.reduceat(codes @ query.T * steps[:, None], starts, axis=0)
+    return largest
 
 
 class TokenVectors:

@@ -23,7 +23,7 @@ from taugate.retrieval.policy.policy import Policy
 from taugate.retrieval.policy.score_relevance import ScoreRelevance
 from taugate.retrieval.query import Skipped
 from taugate.retrieval.rerank.reranker import KnownPair, Reranker
-from taugate.retrieval.vectors.similarity import Float32
+from taugate.retrieval.vectors import Float32
 
 FIRST_SCORE = "first_stage"  # name of the first stage's score in the model of relevance
 # After a failure, queries go without the second stage for a while, which doubles with every further failure: a quarter

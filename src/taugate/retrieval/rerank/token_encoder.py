@@ -1,6 +1,6 @@
 """Encodes a text as one vector per token, for late interaction (Khattab and Zaharia, "ColBERT", SIGIR 2020).
 
-The files are those that `taugate.calibration.export.token_encoder` writes. Vectors are those of sentence-transformers'
+The files are those that `taugate.calibration.export.rerankers` writes. Vectors are those of sentence-transformers'
 MultiVectorEncoder, which also reads the checkpoints of PyLate and of ColBERTv2.
 """
 
@@ -17,11 +17,10 @@ from taugate.retrieval.encoder.bert import WEIGHTS, BertModel, Precision, kernel
 from taugate.retrieval.encoder.encoder import Role
 from taugate.retrieval.encoder.graph import DATA, MODEL, Graph
 from taugate.retrieval.encoder.tokenizer import TOKENIZER, load_tokenizer
-from taugate.retrieval.policy.scales import RerankerScale
+from taugate.retrieval.hardware import processors
+from taugate.retrieval.policy.score_relevance import RerankerScale
 from taugate.retrieval.rerank.reranker import RerankerKind
-from taugate.retrieval.vectors.similarity import Float32
-from taugate.retrieval.vectors.unit import MAX_DIMENSIONS
-from taugate.storage.control_groups import processors
+from taugate.retrieval.vectors import MAX_DIMENSIONS, Float32
 from taugate.storage.files import read_bounded, sha256_files
 
 CONFIG = "late-interaction.json"

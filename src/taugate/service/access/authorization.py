@@ -13,7 +13,7 @@ from prometheus_client import Counter
 
 from taugate.errors import InputError
 from taugate.retrieval.documents.filters import Filter
-from taugate.retrieval.index.passages import Fields
+from taugate.retrieval.index.top_k import Fields
 from taugate.service.access.keys import ApiKey, KeyScope, digest, keys_required, read_keys
 from taugate.service.errors import Forbidden, Unauthorized
 from taugate.service.metrics import Metrics

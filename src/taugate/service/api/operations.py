@@ -17,7 +17,7 @@ from taugate.service.drift.watch import DriftWatch
 from taugate.service.http.caller import current_caller
 from taugate.service.http.operation import Operation
 from taugate.service.http.replies import EncodedJsonResponse, model_reply
-from taugate.service.lifecycle.reference import ComputedOnce, ReferenceResponse
+from taugate.service.lifecycle.active import ComputedOnce, ReferenceResponse
 from taugate.service.lifecycle.serving import ReloadResponse, Serving
 from taugate.service.metrics import Metrics
 

@@ -1,30 +1,223 @@
-"""The drift alarms of the deployment, as this process knows them; without shared state, those of this process alone."""
+"""The drift alarms of the deployment, as this process knows them, and the Prometheus metrics of drift."""
 
 import logging
+import math
 import os
 from collections import deque
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, cast
 
+import numpy as np
 import orjson
+from prometheus_client import CollectorRegistry, Gauge, Histogram
 
-from taugate.drift.baseline import Baseline, load_baseline
-from taugate.drift.monitor import Monitor
-from taugate.drift.observations import JudgedReplies, Observations
-from taugate.drift.rules import Rules
-from taugate.drift.signals import theta_of
+from taugate.drift.monitor import Baseline, Monitor, load_baseline
+from taugate.drift.observations import JudgedReplies, Judgements, Observations
+from taugate.drift.signals import LiveOverlap, Rules, theta_of
 from taugate.errors import InputError
+from taugate.retrieval.release.evidence import Interval
 from taugate.retrieval.release.layout import baseline_path
-from taugate.service.drift.gauges import DriftGauges
-from taugate.service.drift.watched import WatchedRelease
+from taugate.retrieval.release.queries import Reference
+from taugate.retrieval.vectors import Float32
+from taugate.service.drift.canary import WatchedRelease
 from taugate.service.drift.worker_store import WorkerStore
+from taugate.service.metrics import SIMILARITY, MetricGroup, counter, gauge
 from taugate.service.settings import Settings
 
 if TYPE_CHECKING:  # loads redis-py, which a service without Redis does not need
-    from taugate.service.drift.fleet import Fleet
+    from taugate.service.replicas import Fleet
 
 _log = logging.getLogger(__name__)
 _MAX_UNSHARED = 20_000  # queries kept while Redis is away, some 2 MB: enough to show any drift that can be detected
+
+
+class BulkHistogram(Histogram):
+    """A Prometheus histogram that observes many values in one call."""
+
+    def observe_all(self, values: Float32) -> None:
+        """Observe an array of values of any shape."""
+        bounds = np.array(self._upper_bounds)
+        counts = np.bincount(np.searchsorted(bounds, values.ravel(), side="left"), minlength=len(bounds))
+        for bucket, count in zip(self._buckets, counts.tolist(), strict=True):
+            if count:
+                bucket.inc(count)
+        self._sum.inc(float(values.sum(dtype=np.float64)))
+
+    def clear_all(self) -> None:
+        """Set every bucket to 0, for all label values."""
+        for histogram in cast("list[Histogram]", list(self._metrics.values())):
+            for value in (*histogram._buckets, histogram._sum):
+                value.set(0)
+
+
+# Percentiles of the three distributions at calibration: the tails, where drift begins, and the middle.
+_PERCENTILES = (1, 5, 25, 50, 75, 95, 99)
+_BOUNDS = ("lower", "upper")
+_COMPARED = ("random", "correct")  # with θ: for ROE, and for COE
+_OUTCOMES = ("relevant", "none_relevant")
+
+
+class DriftGauges(MetricGroup):
+    """Metrics of the drift of one release."""
+
+    _above = counter(
+        "taugate_overlap_above",
+        "Similarities with random and relevant documents above θ of the calibration.",
+        "set",
+        values=_COMPARED,
+    )
+    _compared = counter(
+        "taugate_overlap_compared", "Similarities compared with θ of the calibration.", "set", values=_COMPARED
+    )
+    _replies = counter(
+        "taugate_judged_replies", "Replies judged to hold a relevant result, or none.", "outcome", values=_OUTCOMES
+    )
+    _coe = gauge("taugate_coe", "COE of documents that were judged relevant.")
+    _coe_bounds = gauge("taugate_coe_interval", "COE of documents that were judged relevant: 95 % interval.", "bound")
+    _expected = gauge("taugate_coe_expected", "COE of the calibration's correct documents against the live top-K.")
+    _expected_bounds = gauge(
+        "taugate_coe_expected_interval",
+        "COE of the calibration's correct documents against the live top-K: 95 % interval.",
+        "bound",
+    )
+    _roe = gauge("taugate_roe", "ROE of random documents.")
+    _roe_bounds = gauge("taugate_roe_interval", "ROE of random documents: 95 % interval.", "bound")
+    _samples = gauge("taugate_overlap_samples", "Similarities in the live window, by set.", "set", mode="livemax")
+    _statistic = gauge(
+        "taugate_drift_statistic", "Distance of the live top-K similarities from those at calibration.", "test"
+    )
+    _effect = gauge("taugate_drift_effect", "Largest shift in the live window, as Cohen's h, by signal.", "signal")
+    _share = gauge(
+        "taugate_drift_share",
+        "Mean share of the live window, by signal; of topk_similarity, the mean best similarity.",
+        "signal",
+    )
+    _share_reference = gauge("taugate_drift_share_reference", "The same at calibration, by signal.", "signal")
+    _evidence = gauge(
+        "taugate_drift_evidence",
+        "Log evidence of drift over the alarm threshold; 1 raises the alarm.",
+        "signal",
+        mode="livemax",
+    )
+    threshold = gauge("taugate_drift_alarm_threshold", "Natural logarithm of the evidence that raises an alarm.")
+    _alarm = gauge("taugate_drift_alarm", "Drift alarm, by signal: 1 on, 0 off.", "signal", mode="livemax")
+    block_queries = gauge("taugate_drift_block_queries", "Distinct queries in a block.", mode="livemax")
+    blocks = counter("taugate_drift_blocks", "Completed blocks of queries.")
+    shared = gauge(
+        "taugate_drift_shared", "Drift evidence is shared with other processes: 1 yes, 0 no.", mode="livemin"
+    )
+    baseline = gauge("taugate_drift_baseline", "A baseline of ordinary traffic is in use: 1 yes, 0 no.", mode="livemin")
+    baseline_refused = gauge(
+        "taugate_drift_baseline_refused",
+        "The configured baseline does not fit the release: 1 yes, 0 no.",
+        mode="livemax",
+    )
+    lost = counter("taugate_drift_lost", "Answered queries that drift detection had no time to analyze.")
+    canary_accuracy = gauge(
+        "taugate_canary_accuracy", "Accuracy of the golden queries at the last run.", mode="livemin"
+    )
+    canary_accuracy_reference = gauge(
+        "taugate_canary_accuracy_reference", "Accuracy of the golden queries at calibration."
+    )
+    canary_difference = gauge(
+        "taugate_canary_difference",
+        "Largest difference of a golden query's similarity from its record.",
+        mode="livemax",
+    )
+    canary_timestamp = gauge(
+        "taugate_canary_timestamp_seconds", "Unix time of the last run of the golden queries.", mode="livemin"
+    )
+
+    def __init__(self, registry: CollectorRegistry, reference: Reference, theta: float) -> None:
+        """Register the metrics; quantiles of the similarities at calibration are the histogram's buckets.
+
+        From the counts above `theta`, θ of the calibration, Prometheus computes COE and ROE over all processes.
+        """
+        self._similarity = BulkHistogram(
+            SIMILARITY,
+            "Similarities of queries with their top-K, random and relevant documents.",
+            ["set"],
+            buckets=similarity_buckets(reference),
+            registry=registry,
+        )
+        super().__init__(registry)
+        self._theta = theta
+        for overlap in (self._coe, self._expected, self._roe):
+            overlap.set(math.nan)
+
+    def close(self) -> None:
+        """Set the counts to 0, so that several processes do not add them to those of the next release."""
+        self._similarity.clear_all()
+        for name in _COMPARED:
+            self._above.labels(name).reset()
+            self._compared.labels(name).reset()
+        for outcome in _OUTCOMES:
+            self._replies.labels(outcome).reset()
+
+    def observe_queries(self, queries: Observations) -> None:
+        """Count the similarities of queries."""
+        self._similarity.labels("topk").observe_all(queries.top)
+        self._similarity.labels("random").observe_all(queries.random)
+        self._compare("random", queries.random)
+
+    def observe_judgements(self, judged: Judgements, replies: JudgedReplies) -> None:
+        """Count the similarities of judged documents, and judged replies."""
+        self._similarity.labels("correct").observe_all(judged.correct)
+        self._compare("correct", judged.correct)
+        for outcome, relevant in zip(_OUTCOMES, (1, 0), strict=True):
+            self._replies.labels(outcome).inc(int((replies.relevant == relevant).sum()))
+
+    def _compare(self, name: str, similarities: Float32) -> None:
+        self._above.labels(name).inc(int((similarities > self._theta).sum()))
+        self._compared.labels(name).inc(similarities.size)
+
+    def set_alarm(self, signal: str, *, on: bool, evidence: float) -> None:
+        """Set the state of one alarm; evidence of 0 is none, 1 raises the alarm."""
+        self._alarm.labels(signal).set(on)
+        self._evidence.labels(signal).set(evidence)
+
+    def set_references(self, shares: Mapping[str, float]) -> None:
+        """Set the means at calibration of the signals with one variable, and the mean best similarity."""
+        for signal, share in shares.items():
+            self._share_reference.labels(signal).set(share)
+
+    def set_window(
+        self,
+        overlap: LiveOverlap,
+        samples: Mapping[str, int],
+        statistics: Mapping[str, float],
+        effects: Mapping[str, float],
+        shares: Mapping[str, float],
+    ) -> None:
+        """Set the figures of the live window.
+
+        Args:
+            overlap: COE and ROE.
+            samples: Number of similarities, by set.
+            statistics: Distances from the calibration, by test.
+            effects: Cohen's h, by signal.
+            shares: Means of the signals with one variable, and the mean best similarity.
+        """
+        _show(overlap.coe, self._coe, self._coe_bounds)
+        _show(overlap.expected_coe, self._expected, self._expected_bounds)
+        _show(overlap.roe, self._roe, self._roe_bounds)
+        named = ((self._samples, samples), (self._statistic, statistics), (self._effect, effects))
+        for figures, values in (*named, (self._share, shares)):
+            for name, value in values.items():
+                figures.labels(name).set(value)
+
+
+def _show(interval: Interval | None, mean: Gauge, bounds: Gauge) -> None:
+    mean.set(math.nan if interval is None else interval.mean)
+    for bound in _BOUNDS:
+        bounds.labels(bound).set(math.nan if interval is None else getattr(interval, bound))
+
+
+def similarity_buckets(reference: Reference) -> list[float]:
+    """Return the upper bounds of the similarity histogram: quantiles of the similarities at calibration."""
+    samples: tuple[Float32, ...] = (reference.top.ravel(), reference.correct, reference.random)
+    quantiles = np.concatenate([np.percentile(sample, _PERCENTILES) for sample in samples if sample.size])
+    return [float(bound) for bound in np.unique(quantiles.round(4))]  # digits that a person can read
 
 
 def drift_field(signals: Sequence[str]) -> bytes:

@@ -3,37 +3,45 @@
 import logging
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 import orjson
 from prometheus_client import CollectorRegistry
 
-from taugate.drift.distances import kolmogorov_smirnov, population_stability, wasserstein
 from taugate.drift.monitor import Monitor
-from taugate.drift.observations import Float64, JudgedReplies, Judgements, Observations
-from taugate.drift.overlap import LiveOverlap, live_overlap
-from taugate.drift.signals import cohens_h, theta_of
-from taugate.drift.window import SlidingWindow
-from taugate.errors import EncoderUnavailable, EngineUnavailable
-from taugate.retrieval.vectors.similarity import Float32
-from taugate.service.drift.alarms import DriftAlarms
-from taugate.service.drift.canary import Canary
-from taugate.service.drift.gauges import DriftGauges
-from taugate.service.drift.live_questions import LiveQuestions
-from taugate.service.drift.old_texts import forget_old_texts
-from taugate.service.drift.query_log import Judged, QueryLog, ServedReply, judgements, observations
-from taugate.service.drift.watched import WatchedRelease
+from taugate.drift.new_questions import NewQuestions, QuestionGroup, UsualRange
+from taugate.drift.observations import Float64, JudgedReplies, Judgements, Observations, SlidingWindow
+from taugate.drift.signals import (
+    LiveOverlap,
+    cohens_h,
+    kolmogorov_smirnov,
+    live_overlap,
+    population_stability,
+    theta_of,
+    wasserstein,
+)
+from taugate.errors import EncoderUnavailable, EngineUnavailable, ReleaseError
+from taugate.retrieval.release.queries import texts_of
+from taugate.retrieval.vectors import Float32
+from taugate.service.drift.alarms import DriftAlarms, DriftGauges
+from taugate.service.drift.canary import Canary, WatchedRelease
+from taugate.service.drift.query_log import Judged, QueryLog, ServedReply, forget_old_texts, judgements, observations
 from taugate.service.drift.worker_store import WorkerStore
 from taugate.service.pipeline.record import ShownReply, random_documents
 from taugate.service.settings import Settings
 
 if TYPE_CHECKING:  # loads redis-py, which a service without Redis does not need
-    from taugate.service.drift.fleet import Fleet
+    from taugate.service.replicas import Fleet
 
 _log = logging.getLogger(__name__)
+
+# The queries that raise an alarm come before it: with blocks of 200, the default, a large change takes two of them.
+_BEFORE_ALARM = 400
+_PASSAGES = 1000  # whose words are counted; a share of 5 % of as many is off by at most 1.4 points (95 %)
 _MAX_COMPARED = 2000  # queries of the window, chosen at random: a share of .93 of them is within ±.011 (95 %)
 _TESTS: Mapping[str, Callable[[Float32, Float32], float]] = {
     "ks": kolmogorov_smirnov,
@@ -45,6 +53,53 @@ _SHOW_SECONDS = 15.0  # a usual scrape interval of Prometheus
 # interpreter switch to and from the threads that answer requests.
 _UPDATE_SECONDS = 5.0
 _FORGET_SECONDS = 600.0  # between two checks for old texts; of all workers, one replaces them once an hour
+
+
+class LiveQuestions:
+    """The questions under the latest alarm of one process. One thread adds replies; any may read `groups`.
+
+    Attributes:
+        groups: The groups of new questions, the most frequent first; empty before the first alarm.
+    """
+
+    def __init__(self, release: WatchedRelease) -> None:
+        self.groups: list[QuestionGroup] = []
+        self._release = release
+        self._recent: deque[tuple[str, float, float]] = deque()  # text, time, best similarity
+        self._alarm = False
+
+    @cached_property
+    def _collected(self) -> NewQuestions:
+        """No questions yet; made in the thread of the analysis, because words are counted for some 0.1 s."""
+        release = self._release
+        usual = UsualRange.of(release.reference.top[:, 0])
+        return NewQuestions(usual, texts_of(release.questions), self._passages())
+
+    def _passages(self) -> list[str]:
+        documents = self._release.documents
+        if documents is None:
+            return []
+        spread = np.linspace(0, len(documents) - 1, min(len(documents), _PASSAGES)).astype(np.int64)
+        try:
+            return [document.encoded_text for document in documents.at(spread)]
+        except ReleaseError:  # the words of the calibration's questions are then all there is
+            return []
+
+    def add(self, served: Sequence[ServedReply], *, alarm: bool) -> None:
+        """Add replies, of which those count that drift compares; `alarm` is whether an alarm is on after them."""
+        self._recent += [
+            (reply.query.text, reply.at, float(reply.record.similarities[0]))
+            for reply in served
+            if len(reply.record.similarities)
+        ]
+        if alarm and not self._alarm:
+            self._collected.forget_unusual()
+        self._alarm = alarm
+        while len(self._recent) > (0 if alarm else _BEFORE_ALARM):
+            text, at, best = self._recent.popleft()
+            self._collected.add(text, at, best, is_new=alarm)
+        if alarm:
+            self.groups = self._collected.groups()
 
 
 class LiveWindow:

@@ -1,19 +1,48 @@
-"""Runs the golden queries regularly, so that a changed encoder or index is noticed even without traffic."""
+"""What drift detection needs of the release in service, and its golden queries, run regularly."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from taugate.errors import EncoderError, EncoderUnavailable, OtherReranker, ReleaseError, TaugateError
+from taugate.retrieval.documents.store import Documents
 from taugate.retrieval.release.golden import differences, overall, search
+from taugate.retrieval.release.manifest import ReleaseManifest
+from taugate.retrieval.release.queries import Reference
 
 if TYPE_CHECKING:  # loads FAISS, which a service that only cuts results does not need
     from taugate.retrieval.release.reader import Release
     from taugate.retrieval.retriever import Retriever
 
+
 _SECONDS = 5.0  # for a second stage to score its known pairs, as at load
+
+
+class WatchedRelease(Protocol):
+    """A release whose traffic is watched: one that is searched, or one that cuts the results of another retriever."""
+
+    @property
+    def manifest(self) -> ReleaseManifest:
+        """Manifest of the release."""
+        ...
+
+    @property
+    def reference(self) -> Reference:
+        """Scores of the calibration queries, for comparison with live ones."""
+        ...
+
+    @property
+    def documents(self) -> Documents | None:
+        """Documents by position; None if the release has none, so that records name their results."""
+        ...
+
+    @property
+    def questions(self) -> Sequence[bytes]:
+        """Questions of the calibration, as lines of JSON; none if the release has no documents, or no such file."""
+        ...
 
 
 @dataclass(frozen=True)

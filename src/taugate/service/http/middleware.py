@@ -30,17 +30,12 @@ from taugate.service.errors import (
     RateLimited,
     TooLarge,
 )
-from taugate.service.http.bodies import check_json, read_body, read_json
-from taugate.service.http.caller import Caller, current_caller
+from taugate.service.http.bodies import MAX_SMALL_BYTES, check_json, read_body, read_json, read_large_json, suggest_path
+from taugate.service.http.caller import Caller, RequestLog, current_caller
 from taugate.service.http.connection import current_connection
-from taugate.service.http.endpoints import ENDPOINTS
-from taugate.service.http.ids import request_id
-from taugate.service.http.large_bodies import MAX_SMALL_BYTES, read_large_json
-from taugate.service.http.operation import Operation, Operations
-from taugate.service.http.replies import SECURITY_HEADERS, error_body, json_reply
-from taugate.service.http.request_log import RequestLog
-from taugate.service.http.suggestions import suggest_path
-from taugate.service.runtime.traces import CompletedRequest, SpanRef
+from taugate.service.http.operation import ENDPOINTS, Operation, Operations
+from taugate.service.http.replies import SECURITY_HEADERS, error_body, json_reply, request_id
+from taugate.service.runtime.logs import CompletedRequest, SpanRef
 from taugate.service.settings import MAX_QUERIES, Settings
 
 _log = logging.getLogger(__name__)

@@ -16,11 +16,9 @@ import numpy as np
 
 from taugate.errors import EngineUnavailable, ReleaseError
 from taugate.retrieval.documents.filters import Filter
-from taugate.retrieval.engines.access import EngineAccess
-from taugate.retrieval.engines.connect import engine_at
+from taugate.retrieval.engines.connect import EngineAccess, EngineRecord, engine_at
 from taugate.retrieval.engines.engine import Candidates, Collection, CollectionState, Positions, Rows
-from taugate.retrieval.engines.record import EngineRecord
-from taugate.retrieval.vectors.similarity import Float32
+from taugate.retrieval.vectors import Float32
 from taugate.service.metrics import Metrics
 from taugate.service.settings import Settings
 

@@ -1,4 +1,9 @@
-"""Finds and loads releases, from the place and with the trusted keys of the settings."""
+"""Finds and loads releases, from the place and with the trusted keys of the settings, if they fit into memory.
+
+Whether a release fits into the memory of this process, asked before it is loaded. Every search reads the whole index.
+If the control group allows less, the system maps it in again and again: the process is not killed, but answers nothing,
+and no message says why.
+"""
 
 import asyncio
 import logging
@@ -10,20 +15,21 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from taugate.errors import EncoderUnavailable, EngineUnavailable, InputError, ReleaseError, TaugateError
 from taugate.registry.catalog import current_id, find, shadow_id
-from taugate.registry.lock import lock_for_reading
-from taugate.registry.remote.copy import update_copy
-from taugate.registry.remote.download import remote_current_id
-from taugate.registry.remote.private import PRIVATE, private_copy, private_in_place
+from taugate.registry.download import PRIVATE, private_copy, private_in_place, remote_current_id
+from taugate.registry.history import lock_for_reading
+from taugate.registry.transfer import update_copy
+from taugate.retrieval.encoder.bert import WEIGHTS
 from taugate.retrieval.encoder.encoder import RequestedPrecision
 from taugate.retrieval.encoder.endpoint_record import EndpointAccess
-from taugate.retrieval.engines.access import EngineAccess
-from taugate.retrieval.release.layout import CURRENT
+from taugate.retrieval.encoder.graph import DATA, MODEL
+from taugate.retrieval.engines.connect import EngineAccess
+from taugate.retrieval.hardware import memory_limit
+from taugate.retrieval.names import INDEX
+from taugate.retrieval.release.layout import CURRENT, ENCODER_FOLDER, FLOAT32_FOLDER, LEXICAL, METADATA, QUERY_FOLDER
 from taugate.retrieval.release.manifest import ReleaseManifest
-from taugate.retrieval.release.signature import TrustedKeys
-from taugate.retrieval.release.verify import is_of_run
-from taugate.service.lifecycle.active import Opened
+from taugate.retrieval.release.verify import TrustedKeys, is_of_run
+from taugate.service.lifecycle.active import GateRelease, Opened
 from taugate.service.lifecycle.engine import EngineWatch
-from taugate.service.lifecycle.gate import GateRelease
 from taugate.service.metrics import Metrics
 from taugate.service.runtime.resources import lower_priority
 from taugate.service.settings import Settings
@@ -33,9 +39,44 @@ if TYPE_CHECKING:  # loads FAISS, which a service that only cuts results does no
     from taugate.retrieval.release.reader import Release
     from taugate.service.pipeline.search import SearchPipeline
 
+_log = logging.getLogger(__name__)
+
+# The process with all-MiniLM-L6-v2 in int8, 320 MB, less its weights (docs/operations.md, "Capacity").
+_PROCESS_BYTES = 300 << 20
+_READ_WHOLE = {INDEX, LEXICAL, METADATA, MODEL, DATA, WEIGHTS}  # other files are mapped, and read in part
+_TIGHT = 0.8  # share of the limit; the rest is for replies, the cache, and a release that replaces this one
+_WAY_OUT = (
+    "raise the limit (in the chart, resources.limits.memory), or calibrate with a smaller index, such as "
+    "--index flat-int8"
+)
+
 # Loads a release from its folder, with a number of encoder threads and an encoder of a precision.
 Load = Callable[[Path, int, RequestedPrecision], "Release"]
-_log = logging.getLogger(__name__)
+
+
+def bytes_held(release: Path) -> int:
+    """Return the bytes of memory that a release takes in a process that searches it, from the sizes of its files."""
+    unused = {FLOAT32_FOLDER, ENCODER_FOLDER if (release / QUERY_FOLDER).is_dir() else QUERY_FOLDER}
+    held = [path for path in release.rglob("*") if path.name in _READ_WHOLE and path.parent.name not in unused]
+    return sum(path.stat().st_size for path in held)
+
+
+def check_memory(*releases: Path) -> str | None:
+    """Return a warning, also logged, if releases in one process leave little of the memory that is allowed.
+
+    Raises:
+        InputError: If they need more than the control groups allow.
+    """
+    limit = memory_limit()
+    needed = _PROCESS_BYTES + sum(map(bytes_held, releases))
+    if limit is None or needed <= _TIGHT * limit:
+        return None
+    names = " with the shadow ".join(release.name for release in releases)
+    numbers = f"{names} needs {needed / 2**30:.2f} GiB of memory, the control group allows {limit / 2**30:.2f} GiB"
+    if needed > limit:
+        raise InputError(f"{numbers}: {_WAY_OUT}")
+    _log.warning("%s: little is left for replies and for the next release; %s", numbers, _WAY_OUT)
+    return f"{numbers}: {_WAY_OUT}"
 
 
 def current_release(settings: Settings, *, at_start: bool = False) -> Path:

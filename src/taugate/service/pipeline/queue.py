@@ -16,10 +16,10 @@ from functools import partial
 
 from taugate.retrieval.encoder.encoder import Tokens
 from taugate.retrieval.query import Answer, Query
-from taugate.retrieval.vectors.similarity import Float32
+from taugate.retrieval.vectors import Float32
 from taugate.service.errors import NotReady
 from taugate.service.pipeline.record import SearchRecord
-from taugate.service.runtime.traces import Trace, current_trace
+from taugate.service.runtime.logs import Trace, current_trace
 
 # Makes the record of a query from the query as the encoder read it, its vector, its answer, and its similarities to
 # random documents, (r,) float32; called in the thread that has searched.

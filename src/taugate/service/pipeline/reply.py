@@ -1,21 +1,177 @@
 """Replies to queries: cached in memory, shared with an equal query in flight, rebuilt from Redis, or searched for."""
 
 import asyncio
+import hashlib
+import math
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import fields
+from operator import attrgetter
+from sys import getsizeof
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from taugate.retrieval.explained import Explanation
-from taugate.retrieval.query import Answer, Query
-from taugate.retrieval.vectors.similarity import Float32
+from cachetools import LRUCache
+
+from taugate.retrieval.query import Answer, Explanation, Query
+from taugate.retrieval.vectors import Float32
 from taugate.service.access.admission import Admission
-from taugate.service.cache.cache import CacheKeys, SingleFlight, TieredCache
 from taugate.service.metrics import Metrics
-from taugate.service.pipeline.forms import ReplyForm, write_body
-from taugate.service.pipeline.record import SearchRecord, flagged_vector, position_bytes, read_positions, read_vector
+from taugate.service.pipeline.record import (
+    ReplyForm,
+    SearchRecord,
+    flagged_vector,
+    position_bytes,
+    read_positions,
+    read_vector,
+    write_body,
+)
+from taugate.service.settings import Settings
 
-if TYPE_CHECKING:  # loads FAISS, which a service that only cuts results does not need
+if TYPE_CHECKING:  # loads FAISS and redis-py, which not every service needs
+    from taugate.retrieval.release.reader import Release
     from taugate.service.pipeline.search import SearchPipeline
+    from taugate.service.replicas import CacheOutcome, RedisCache
+
+
+# Version of the format of values; values that were written with another number are not read.
+_SCHEMA = 5
+# Memory that a key and its table entries take: 450 to 550 bytes, measured with tracemalloc in a full cache that evicts
+# entries, on CPython 3.11 (tests/service/cache/test_memory.py).
+_ENTRY_BYTES = 512
+
+_every_field = attrgetter(*(field.name for field in fields(Query)))  # so that a new field cannot be forgotten here
+
+
+class CacheKeys:
+    """Builds cache keys for a release and precision: `taugate:<schema>:<release>:<precision>:<kind>:<hash>`.
+
+    A release never changes, so entries are evicted but never invalidated.
+    """
+
+    def __init__(self, release: "Release") -> None:
+        self._prefix = f"taugate:{_SCHEMA}:{release.manifest.release_id}:{release.precision}"
+
+    def vector(self, query: Query) -> str:
+        """Return the key of a query's vector.
+
+        Callers who may see different documents have different keys. Otherwise they could find out from response times
+        whether others have sent the same query.
+        """
+        return self._key("vector", (query.text, query.permitted))
+
+    def retrieved(self, query: Query, depth: int) -> str:
+        """Return the key of the `depth` documents that a search retrieved, before the threshold was applied."""
+        searched = query.text if query.vector is None else (query.text, query.vector)
+        return self._key("found", (searched, depth, query.filter, query.permitted, query.group_by))
+
+    def reply(self, query: Query, form: object) -> str:
+        """Return the key of a whole reply; the `repr` of `form` must have all that changes the output."""
+        return self._key("reply", (*_every_field(query), form))
+
+    def _key(self, kind: str, parts: object) -> str:
+        return f"{self._prefix}:{kind}:{hashlib.sha256(repr(parts).encode()).hexdigest()}"
+
+
+class MemoryCache(LRUCache[str, Any]):
+    """The most recently used values, up to a number of bytes. Belongs to one event loop."""
+
+    def __init__(self, max_bytes: int) -> None:
+        """Limit the bytes of all entries, including keys and tables; 0 turns the cache off."""
+        super().__init__(max_bytes, getsizeof=_size)
+
+    def put(self, key: str, value: object) -> None:
+        """Store a value, of which `sys.getsizeof` must return all the memory that it takes.
+
+        The least recently used values are evicted. A value larger than the limit is not stored.
+        """
+        if _size(value) <= self.maxsize:
+            self[key] = value
+
+
+def _size(value: object) -> int:
+    return getsizeof(value) + _ENTRY_BYTES
+
+
+Result = TypeVar("Result")
+
+
+class SingleFlight(Generic[Result]):
+    """Shares results among concurrent callers with the same key. Belongs to one event loop.
+
+    Modelled on Go's golang.org/x/sync/singleflight.
+    """
+
+    def __init__(self) -> None:
+        self._futures: dict[str, asyncio.Future[Result]] = {}
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._futures
+
+    async def join(self, key: str, work: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
+        """Return the result of the call in progress under `key`, or call `work` if there is none.
+
+        The first caller runs `work` itself, without a separate task. If that caller is cancelled, one of the waiting
+        callers runs its own `work`. An exception of `work` is raised in all callers.
+        """
+        while (future := self._futures.get(key)) is not None:
+            await asyncio.wait((future,))
+            if not future.cancelled():
+                return future.result()
+        future = self._futures[key] = asyncio.get_running_loop().create_future()
+        try:
+            result = await work()
+        except Exception as error:
+            future.set_exception(error)
+            future.exception()  # marks it as retrieved, because it is raised here; asyncio would warn otherwise
+            raise
+        except BaseException:
+            future.cancel()
+            raise
+        else:
+            future.set_result(result)
+            return result
+        finally:
+            del self._futures[key]
+
+
+class TieredCache:
+    """A cache in memory for this process, and one in Redis for all replicas, if there is a Redis."""
+
+    def __init__(self, settings: Settings, metrics: Metrics) -> None:
+        """Make the caches according to the settings, without connecting yet."""
+        self.memory = MemoryCache(settings.cache.max_bytes)
+        self.shared: RedisCache | None = None
+        if settings.cache.redis_url is None:
+            metrics.redis_up.set(math.nan)  # neither up nor down, so that no alert fires
+        else:
+            url = settings.cache.redis_url.get_secret_value()
+            self.shared = _redis_cache(url, settings, lambda up: metrics.redis_up.set(int(up)))
+
+    async def fetch(self, keys: Sequence[str]) -> "tuple[CacheOutcome, list[bytes | None]]":
+        """Return the outcome of the lookup, and the shared value of each key, None if it is absent.
+
+        Values are untrusted: validate them before use.
+        """
+        if self.shared is None:
+            return "miss" if self.memory.maxsize else "bypass", [None] * len(keys)
+        return await self.shared.get(keys)
+
+    def share(self, values: Mapping[str, bytes]) -> None:
+        """Write values to Redis in the background, if there is one."""
+        if self.shared is not None and values:
+            self.shared.put(values)
+
+    async def close(self) -> None:
+        """Close the connections to Redis."""
+        if self.shared is not None:
+            await self.shared.close()
+
+
+def _redis_cache(url: str, settings: Settings, on_change: Callable[[bool], None]) -> "RedisCache":
+    from taugate.service.replicas import RedisCache
+
+    timeout, lifetime = settings.cache.redis_timeout_ms / 1000, settings.cache.redis_ttl_seconds
+    return RedisCache(url, timeout, lifetime, on_change)
 
 
 class CachedSearch:

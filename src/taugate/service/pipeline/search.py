@@ -20,18 +20,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.errors import EncoderUnavailable, TextRefused
-from taugate.retrieval.explained import Explanation
-from taugate.retrieval.index.passages import Observe, unobserved
-from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.query import Answer, Query
+from taugate.retrieval.index.top_k import Observe, TopK, unobserved
+from taugate.retrieval.query import Answer, Explanation, Query
 from taugate.retrieval.release.reader import Release
 from taugate.retrieval.second_explanation import explain_stages
-from taugate.retrieval.vectors.queries import QueryVectors
-from taugate.retrieval.vectors.similarity import Float32
+from taugate.retrieval.vectors import Float32, QueryVectors
 from taugate.service.pipeline.queue import QueryQueue, QueuedQuery, SearchQueue, Write, deliver, failing, shutting_down
 from taugate.service.pipeline.record import NOT_COMPARED, SearchRecord, random_documents
+from taugate.service.runtime.logs import Trace
 from taugate.service.runtime.resources import search_in_background
-from taugate.service.runtime.traces import Trace
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,10 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
 from pydantic_core import PydanticCustomError
 
-from taugate.drift.rules import AVERAGE_RUN_LENGTH, BLOCK, MAX_IN_BLOCK, MIN_EFFECT, MIN_IN_BLOCK, MIN_IN_WINDOW
+from taugate.drift.signals import AVERAGE_RUN_LENGTH, BLOCK, MAX_IN_BLOCK, MIN_EFFECT, MIN_IN_BLOCK, MIN_IN_WINDOW
+from taugate.retrieval.comparability import MAX_EXPLORED
 from taugate.retrieval.encoder.encoder import RequestedPrecision
-from taugate.retrieval.exploration import MAX_EXPLORED
-from taugate.retrieval.gpu import gpu_count
-from taugate.storage.control_groups import processors
+from taugate.retrieval.hardware import gpu_count, processors
 from taugate.storage.folders import cache_folder
 
 # APIs of other products that the service can provide as well.

@@ -11,10 +11,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from taugate.errors import InputError
-from taugate.retrieval.documents.dates import instant, written
-from taugate.retrieval.documents.filters import Filter
+from taugate.retrieval.documents.filters import Filter, instant, written
 from taugate.retrieval.documents.store import Document
-from taugate.retrieval.index.passages import Fields
+from taugate.retrieval.index.top_k import Fields
 from taugate.retrieval.query import Answer
 from taugate.retrieval.release.manifest import Manifest
 from taugate.service.api.dialects.results import (
@@ -30,8 +29,8 @@ from taugate.service.api.search import SearchHandlers
 from taugate.service.errors import ApiError, Forbidden, Invalid, NotFound, Unauthorized
 from taugate.service.http.operation import Operation
 from taugate.service.http.replies import EncodedJsonResponse
-from taugate.service.pipeline.forms import QUERY_ID_FIELD, Written
-from taugate.storage.json_values import Json
+from taugate.service.pipeline.record import QUERY_ID_FIELD, Written
+from taugate.storage.files import Json
 
 _BOUNDS = {">": "gt", "≥": "gte", "<": "lt", "≤": "lte"}
 _TIMES = {"before": "lt", "after": "gt"}

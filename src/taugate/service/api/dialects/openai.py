@@ -26,9 +26,9 @@ from taugate.service.api.search import CURRENT, SearchHandlers
 from taugate.service.errors import Invalid
 from taugate.service.http.operation import Operation
 from taugate.service.http.replies import EncodedJsonResponse, json_reply
-from taugate.service.pipeline.forms import QUERY_ID_FIELD, Written
+from taugate.service.pipeline.record import QUERY_ID_FIELD, Written
 from taugate.service.settings import MAX_QUERIES
-from taugate.storage.json_values import Json
+from taugate.storage.files import Json
 
 _MAX_RESULTS = 50  # as OpenAI has it
 _Scalar = str | int | float | bool

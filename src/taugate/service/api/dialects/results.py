@@ -15,7 +15,7 @@ from taugate.retrieval.documents.filter_schema import check_size, read_filter
 from taugate.retrieval.documents.filters import AnyOf, Filter, Not, all_of
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.query import Answer
-from taugate.retrieval.vectors.similarity import shortest_decimal
+from taugate.retrieval.vectors import shortest_decimal
 
 _RESERVED = ("$or", "$not")  # `read_filter` would take fields with these names for operators
 _Scalar = str | int | float | bool

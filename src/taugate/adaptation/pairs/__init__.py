@@ -1,1 +1,0 @@
-"""Training pairs: queries with documents that answer them, and documents that do not."""

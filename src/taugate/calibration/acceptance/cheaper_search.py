@@ -1,0 +1,315 @@
+"""Choice of the index and of the encoder of queries: exact and float32, unless the gate accepts a cheaper one.
+
+Encodes queries in int8 or bfloat16 if the gate accepts it; documents keep float32: they are encoded only once. With
+`auto`, bfloat16 is judged first, because it changes similarities by a fifth of what int8 does, and int8 only if
+bfloat16 was accepted. In this fixed sequence both are judged at the gate's whole confidence (Maurer, Hothorn and
+Lehmacher, 1995).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import cast
+
+import numpy as np
+
+from taugate.calibration.acceptance.baseline import GateState, SearchTrial
+from taugate.calibration.acceptance.gate import GateCandidate, judge, speeds
+from taugate.calibration.encoding.cache import EmbeddingCache
+from taugate.calibration.encoding.corpus import encode_queries
+from taugate.calibration.encoding.source import MAX_CHARS, CheaperPrecision, cheaper_encoder
+from taugate.calibration.metrics.clusters import SamplingUnits
+from taugate.calibration.metrics.measure import CalibrationInputs
+from taugate.calibration.settings.settings import MARGIN, GateSettings, IndexChoice
+from taugate.errors import EncoderError, InputError
+from taugate.retrieval.encoder.bert import processor_path
+from taugate.retrieval.encoder.encoder import ExportedEncoder
+from taugate.retrieval.index.approximate import AnyIndex, ApproximateIndex, build
+from taugate.retrieval.index.files import sizes
+from taugate.retrieval.index.top_k import DocumentScorer, Searchable, TopK
+from taugate.retrieval.names import INDEX_KINDS, Kind
+from taugate.retrieval.release.golden import TOLERANCE
+from taugate.retrieval.release.search_records import GateRecord, SkippedCandidate
+from taugate.retrieval.vectors import Float32, Projection, QueryVectors, dense_of, map_dense
+
+# Share of the exact top-K that an index may miss, as a share of the margin. On mixed_large accuracy@5 loses half of
+# that share, so an eighth of the margin is lost and the remainder allows for chance (docs/research/gate.md).
+MISSED = 0.25
+_BREADTHS = (8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
+_TIMED, _LONE = 256, 64  # queries timed in a batch, and one by one
+# Kinds that `auto` tries in order of preference, by the largest number of documents. Comparing a query with int8 codes
+# takes 8 ns a document of 384 dimensions: 0.4 ms for 50,000, a third of what encoding the query takes in int8.
+_AUTO: tuple[tuple[int, tuple[Kind, ...]], ...] = ((10_000, ()), (50_000, ("flat-int8",)))
+# Weights by which the encoder of these numbers, all-MiniLM-L6-v2, multiplies each token, by dimension of its vectors.
+_WEIGHTS_A_DIMENSION = 28_339
+# From so many documents on a graph takes minutes to build and 0.7 GB of memory, codes a fifth of that (384 dimensions
+# on 2 cores, docs/benchmarks/gate.md).
+_MAX_GRAPH = 1_000_000
+
+_SEQUENCE: tuple[CheaperPrecision, ...] = ("bfloat16", "int8")
+_TIMED_TEXTS, _LONE_TEXTS = 256, 32  # queries timed in a batch, and one by one: a few seconds on two cores
+# Documents whose activations choose the int8 weights. Three times as many choose nearly the same
+# (docs/benchmarks/encoder.md).
+_TEXTS = 100
+# More than the timing noise of a busy machine, and less than the gain of int8 on a processor with instructions for it
+# (docs/research/gate.md).
+FASTER = 1.2
+
+
+def check_index_trainable(choice: IndexChoice, documents: int) -> None:
+    """Raise InputError if there are too few documents to train the requested kind of index."""
+    if choice != "auto" and documents < (needed := INDEX_KINDS[choice].min_documents):
+        raise InputError(
+            f"--index {choice}: its codes need {needed} documents to train, and there are only {documents}; "
+            "choose another index, or auto"
+        )
+
+
+def requested_kinds(choice: IndexChoice, documents: int, scale: float = 1.0) -> tuple[Kind, ...]:
+    """Return the kinds of index to try in order of preference; none for exact search in float32.
+
+    Args:
+        choice: Requested kind, or "auto".
+        documents: N, the number of documents in the corpus.
+        scale: Result of `scan_scale`.
+    """
+    if choice != "auto":
+        return () if INDEX_KINDS[choice].baseline else (choice,)
+    graph: tuple[Kind, ...] = ("hnsw" if documents <= _MAX_GRAPH else "ivf-pq", "flat-int8")
+    return next((kinds for max_documents, kinds in _AUTO if documents <= max_documents * scale), graph)
+
+
+def scan_scale(encoder: ExportedEncoder, dimension: int) -> float:
+    """Return how many times as many documents a query may be compared with as _AUTO says.
+
+    That is the cost of encoding over the cost of one comparison, counted in multiplications and not in seconds, so that
+    the same input gives the same release. It is at least 1: among fewer documents, a graph is no faster than a scan.
+
+    Args:
+        encoder: Encoder in float32.
+        dimension: Dimension of the searched vectors.
+    """
+    return max(1.0, encoder.multiplied_weights / dimension / _WEIGHTS_A_DIMENSION)
+
+
+def try_indexes(
+    units: SamplingUnits, baseline: SearchTrial, state: GateState, kinds: tuple[Kind, ...], gate: GateSettings
+) -> tuple[list[GateRecord], GateState]:
+    """Build and test an index of each kind, and take the first that is accepted.
+
+    An index is measured against exact search of the same vectors. If there is a projection, its loss is added. That
+    loss is measured on queries on which the projection was not fitted, because the final one was fitted on these
+    queries.
+
+    Args:
+        units: Sampling units of the queries that judge.
+        baseline: These queries, encoded in float32 and not projected.
+        state: Configuration accepted so far, with exact search.
+        kinds: Kinds of index in order of preference.
+        gate: Settings with the margin and the confidence.
+
+    Returns:
+        A record for each kind, and the new state, or `state` itself if the gate accepts no kind.
+    """
+    trial, margin = state.trial, gate.margin or MARGIN
+    exact = trial.exact.search(trial.vectors, trial.depth)
+    before = trial.judge(exact)
+    indexes = [build_index(kind, trial, margin) for kind in kinds]
+    candidates = [
+        GateCandidate(
+            _name(index),
+            "index",
+            (state.outcomes or before).shifted(before, trial.outcomes(index)),
+            search_gain(trial, index),
+            exact=INDEX_KINDS[index.kind].lossless,
+        )
+        for index in indexes
+    ]
+    records = judge(baseline.exact_outcomes, candidates, units, gate)
+    for index, record in zip(indexes, records, strict=True):
+        if record.admitted:
+            return records, state.with_index(index, recall(trial.searched(index), trial.exact, trial.vectors, exact))
+    return records, state
+
+
+def build_index(kind: Kind, trial: SearchTrial, margin: float) -> AnyIndex:
+    """Build an index of the trial's documents, with the search breadth that the margin requires.
+
+    Args:
+        kind: Kind of index.
+        trial: Documents, and the queries that choose the breadth.
+        margin: Loss that the gate allows.
+    """
+    index = build(kind, trial.documents)
+    if index.breadth is not None:
+        set_breadth(index, trial.flat, dense_of(trial.vectors), trial.depth, margin)
+    return index
+
+
+def set_breadth(index: ApproximateIndex, flat: Searchable, queries: QueryVectors, depth: int, margin: float) -> None:
+    """Set the smallest breadth that has the recall a margin requires, or the widest if none has it.
+
+    Args:
+        index: Index whose breadth is set.
+        flat: Exact search of the same documents.
+        queries: (q, d) float32.
+        depth: Number of results at which recall is measured.
+        margin: Loss that the gate allows.
+    """
+    exact = flat.search(queries, depth)
+    for breadth in _BREADTHS:
+        if breadth >= index.min_breadth(depth):
+            index.breadth = breadth
+            everything = index.breadth < breadth  # all lists are searched
+            if everything or recall(index, flat, queries, exact) >= 1 - MISSED * margin:
+                return
+
+
+def recall(index: Searchable, flat: DocumentScorer, queries: QueryVectors, exact: TopK) -> float:
+    """Return the mean share of the exact top-K that an index finds.
+
+    Args:
+        index: Index that is measured.
+        flat: Exact scorer of its documents.
+        queries: (q, d) float32.
+        exact: (q, K) results of exact search.
+    """
+    return share_found(flat, queries, exact, index.search(queries, exact.positions.shape[1]))
+
+
+def share_found(flat: DocumentScorer, queries: QueryVectors, exact: TopK, results: TopK) -> float:
+    """Return the mean share of the (q, K) exact results that are among the (q, K) results of an index.
+
+    A document as similar as the last exact result counts as found.
+    """
+    return float(np.mean(flat.score(queries, results.positions) >= exact.scores[:, -1:]))
+
+
+def search_gain(trial: SearchTrial, index: AnyIndex, projection: Projection | None = None) -> dict[str, float]:
+    """Measure the size and speed of an index and of exact search.
+
+    Args:
+        trial: Queries and documents, with their exact index.
+        index: Index that is measured.
+        projection: Projection applied to queries before the search, None without one.
+
+    Returns:
+        Speeds with the names of `speeds`; `bytes_per_document` of the file that every search reads, and
+        `disk_bytes_per_document` of all files; for exact search with the prefix `baseline_`.
+    """
+    searched = trial.searched(index)
+    lone = [trial.vectors[row : row + 1] for row in range(min(_LONE, len(trial.vectors)))]
+    gain = speeds(
+        lambda vectors: trial.exact.search(vectors, trial.k),
+        lambda vectors: searched.search(map_dense(vectors, projection.apply) if projection else vectors, trial.k),
+        trial.vectors[:_TIMED],
+        lone,
+    )
+    for prefix, measured in (("baseline_", trial.flat), ("", index)):
+        memory, disk = sizes(measured)
+        gain[f"{prefix}bytes_per_document"] = memory / len(measured)
+        gain[f"{prefix}disk_bytes_per_document"] = disk / len(measured)
+    return gain
+
+
+def _name(index: AnyIndex) -> str:
+    return index.kind if index.breadth is None else f"{index.kind}, breadth {index.breadth}"
+
+
+def try_precisions(
+    inputs: CalibrationInputs, baseline: SearchTrial, state: GateState, gate: GateSettings
+) -> tuple[list[GateRecord], GateState]:
+    """Encode the queries in cheaper precisions, and test their results.
+
+    With `auto`, a precision also has to be clearly faster than float32 in the same run, and one that the encoder or
+    this machine cannot have is recorded and skipped.
+
+    Args:
+        inputs: The data set and the settings, with the precision int8, bfloat16 or auto.
+        baseline: The queries that judge, encoded in float32.
+        state: Configuration accepted so far, with a float32 encoder.
+        gate: Settings with the margin and the confidence.
+
+    Returns:
+        A record for every precision that was judged, and the new state: with the last one that is used, or as before.
+
+    Raises:
+        EncoderError: If the precision that is requested by its name cannot be had.
+    """
+    requested = inputs.settings.candidates.precision
+    records: list[GateRecord] = []
+    skipped: list[SkippedCandidate] = []
+    used = state
+    for precision in _SEQUENCE:
+        if requested not in ("auto", precision):
+            continue
+        try:
+            encoder = _cheaper(inputs, state.accepted.encoder, precision)
+        except EncoderError as error:
+            if requested != "auto":
+                raise
+            skipped.append(SkippedCandidate(candidate=precision, kind="precision", reason=str(error)))
+            inputs.job.report(f"gate: {precision}: not possible: {error}")
+            continue
+        record, moved = _judged(inputs, baseline, state, encoder, gate)
+        records.append(record)
+        if not record.admitted:
+            break
+        faster = record.gain["queries_per_second"] > FASTER * record.gain["baseline_queries_per_second"]
+        if faster or requested == precision:
+            used = moved
+    return records, replace(used, accepted=replace(used.accepted, skipped=tuple(skipped)))
+
+
+def _cheaper(inputs: CalibrationInputs, float32: ExportedEncoder, precision: CheaperPrecision) -> ExportedEncoder:
+    documents = inputs.dataset.documents
+    # Not queries, because they judge the result.
+    texts = [documents[row].text[:MAX_CHARS] for row in range(0, len(documents), max(1, len(documents) // _TEXTS))]
+    return ExportedEncoder.load(cheaper_encoder(float32.folder, precision, texts[:_TEXTS]))
+
+
+def _judged(
+    inputs: CalibrationInputs, baseline: SearchTrial, state: GateState, encoder: ExportedEncoder, gate: GateSettings
+) -> tuple[GateRecord, GateState]:
+    """Encode the queries by `encoder`, and judge their results; other parameters as for `try_precisions`."""
+    cache = EmbeddingCache.of(encoder)
+    queries = cast("dict[str, Float32]", encode_queries(inputs.dataset, encoder, cache, inputs.job).vectors)
+    encoded = state.accepted.encoded.with_queries(lambda kind, vectors: map_dense(vectors, lambda _: queries[kind]))
+    with inputs.job.stage("gate"):
+        moved = state.with_queries(encoder, encoded)
+        timed = [query.text for query in moved.trial.queries[:_TIMED_TEXTS]]
+        precision = encoder.config.precision
+        candidate = GateCandidate(
+            precision,
+            "precision",
+            moved.trial.outcomes(),
+            _encoding_speeds(timed, state.accepted.encoder, encoder),
+            processor_path(precision) if encoder.config.runtime == "kernel" else None,
+        )
+        (record,) = judge(baseline.exact_outcomes, [candidate], inputs.units, gate)
+        return record, moved
+
+
+def golden_tolerance(baseline: SearchTrial, state: GateState) -> float:
+    """Return the tolerance for scores on another processor: in a cheaper precision twice the change from float32.
+
+    If another processor's last bit rounds an activation the other way, later layers change by as much as rounding
+    itself changes them (docs/research/gate.md).
+
+    Args:
+        baseline: The queries, encoded in float32.
+        state: Accepted configuration, with the same queries by its own encoder.
+    """
+    if state.accepted.float32 is None:
+        return TOLERANCE
+    fitted, float32 = state.accepted.projection, baseline.vectors
+    projected = float32 if fitted is None else map_dense(float32, fitted.projection.apply)
+    exact = state.accepted.index.search(projected, baseline.k)
+    difference = exact.scores - state.accepted.index.search(state.trial.vectors, baseline.k).scores
+    return max(TOLERANCE, 2 * float(np.abs(difference).max()))
+
+
+def _encoding_speeds(texts: Sequence[str], float32: ExportedEncoder, cheaper: ExportedEncoder) -> dict[str, float]:
+    def encoding(encoder: ExportedEncoder) -> Callable[[Sequence[str]], object]:
+        return lambda batch: encoder.encode(batch, "query")
+
+    return speeds(encoding(float32), encoding(cheaper), texts, [[text] for text in texts[:_LONE_TEXTS]])

@@ -1,1 +1,0 @@
-"""Charts as inline SVG, and the number formats of the pages."""

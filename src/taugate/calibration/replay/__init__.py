@@ -1,1 +1,0 @@
-"""Replay of a query log through the drift alarms."""

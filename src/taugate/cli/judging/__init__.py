@@ -1,1 +1,0 @@
-"""Judging results on a page in a browser."""

@@ -1,1 +1,0 @@
-"""Releases in another directory or an object store."""

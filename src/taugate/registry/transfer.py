@@ -1,0 +1,235 @@
+"""Releases in object storage: push, pull, and the local copy that a service loads from."""
+
+import math
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from taugate.errors import InputError, ReleaseError
+from taugate.registry.catalog import current_id, erasure_source, find, match_id
+from taugate.registry.download import install_release, remote_current_id
+from taugate.registry.promotion import promote
+from taugate.retrieval.release.layout import (
+    CURRENT,
+    MANIFEST,
+    MANIFEST_BYTES,
+    POINTER_BYTES,
+    SIGNATURE,
+    STAGING_PREFIX,
+    is_release_id,
+)
+from taugate.retrieval.release.manifest import FileRecord
+from taugate.retrieval.release.verify import SIGNATURE_BYTES, TrustedKeys, verified, verify
+from taugate.storage.files import atomic_write, read_bounded
+from taugate.storage.folders import acquire_if_possible, staging_folder
+from taugate.storage.object_store import Store
+
+ORIGIN = "origin"  # names the URL of a copy; from a directory without it nothing is ever removed
+_ORIGIN_BYTES = 4096
+_LOCK = ".bring.lock"
+
+
+def push(release: Path, url: str, trusted: TrustedKeys | None = None) -> None:
+    """Upload a release to a URL unless it is already there; files of an interrupted push are reused.
+
+    The manifest is uploaded last: without it, a release does not count as present.
+
+    Args:
+        release: Folder of the release.
+        url: Where releases are kept, such as s3://bucket/prefix.
+        trusted: Keys of which one must have signed the release; None requires no signature.
+
+    Raises:
+        ReleaseError: If the release does not verify, or the store refuses it or holds another release of the same id.
+        StoreError: If the store is not responding.
+        InputError: If the URL cannot be used.
+    """
+    store, name = Store(url), release.name
+    manifest, content = verified(release, trusted)
+    uploaded = _read(store, f"{name}/{MANIFEST}")
+    if uploaded is not None and uploaded != content:
+        raise ReleaseError(f"{store.url}/{name}: holds another {MANIFEST}; find out who put it there, and remove it")
+    for file, record in sorted(manifest.files.items()):
+        if not _is_uploaded(store, f"{name}/{file}", record):
+            store.upload(release / file, f"{name}/{file}")
+    if (release / SIGNATURE).exists():
+        store.write(f"{name}/{SIGNATURE}", read_bounded(release / SIGNATURE, SIGNATURE_BYTES))
+    if uploaded is None:
+        store.write(f"{name}/{MANIFEST}", content)
+
+
+def check_remote_current(url: str, releases: Path) -> None:
+    """Check that a directory has the release that is current at a URL, before another one replaces it there.
+
+    If it does not, as with a new directory or after a loss, no rule has compared the two.
+
+    Args:
+        url: See `push`.
+        releases: The releases directory.
+
+    Raises:
+        ReleaseError: If the directory does not have it; other errors as in `push`.
+    """
+    store = Store(url)
+    current = remote_current_id(store)
+    if current is not None and not (releases / current / MANIFEST).is_file():
+        raise ReleaseError(
+            f"{store.url}: its current release {current} is not in {releases}, so nothing was compared with it; "
+            "run `taugate release pull` before calibrating; to replace it anyway, run "
+            f"`taugate release pull {current}`, then push again"
+        )
+
+
+def promote_remote(url: str, name: str) -> None:
+    """Make a pushed release the current one at a URL; errors as in `push`. There is no lock: the last writer wins."""
+    Store(url).write(CURRENT, f"{name}\n".encode())
+
+
+def _read(store: Store, name: str) -> bytes | None:
+    try:
+        return store.read(name, MANIFEST_BYTES)
+    except FileNotFoundError:
+        return None
+
+
+def _is_uploaded(store: Store, name: str, record: FileRecord) -> bool:
+    """Return whether an object is this file, by reading it: faster than writing, and safer than comparing sizes."""
+    if store.size(name) != record.bytes:
+        return False
+    return store.download(name, None, record.bytes) == (record.bytes, record.sha256)
+
+
+def pull(url: str, releases: Path, name: str | None = None, trusted: TrustedKeys | None = None) -> str | None:
+    """Download a release from a URL into a directory; returns its id, None if the URL has no current one yet.
+
+    The current release of the URL becomes current in the directory, too. A release that is named is only added, for
+    `promote` or `rollback`.
+
+    Args:
+        url: See `push`.
+        releases: The releases directory, created if needed.
+        name: Id of the release, or the beginning of one; by default the URL's current one.
+        trusted: See `push`.
+
+    Raises:
+        ReleaseError: If the store does not hold the release, if it does not verify, or if another release is current in
+            the directory, because `pull` never undoes a promotion.
+        StoreError: If the store is not responding.
+        InputError: If the URL cannot be used.
+        OSError: If the disk is full.
+    """
+    store = Store(url)
+    requested = remote_current_id(store) if name is None else _remote_id(store, name)
+    if requested is None:
+        return None
+    current = current_id(releases) if name is None and releases.is_dir() else None
+    if current not in {None, requested}:
+        raise ReleaseError(
+            f"{releases}: its current release is {current}, that of {store.url} is {requested}; run push --promote for "
+            "the former, or pull and promote the latter by its id"
+        )
+    if not (releases / requested / MANIFEST).is_file():
+        releases.mkdir(parents=True, exist_ok=True)
+        install_release(store, releases, requested, trusted)
+    if name is None and current is None:
+        promote(releases, requested, trusted, force=True)  # it is served already
+    else:
+        verify(find(releases, requested), trusted)
+    return requested
+
+
+def _remote_id(store: Store, text: str) -> str:
+    """Return the full id of a release, from the beginning of one; lists the store only for an abbreviated id.
+
+    Raises as `match_id` and `Store.folder_names`.
+    """
+    if is_release_id(text):
+        return text
+    return match_id(sorted(name for name in store.folder_names() if is_release_id(name)), text, store.url)
+
+
+def update_copy(url: str, copy: Path, trusted: TrustedKeys | None = None, *, repair: bool = False) -> Path:
+    """Update a copy of the releases at a URL; returns it, a directory with the same `current` as the URL.
+
+    The previous release is kept, unless documents were erased from the new one; older ones are deleted.
+
+    Args:
+        url: Where releases are pushed to.
+        copy: Folder of the copy, created if needed.
+        trusted: Keys of which one must have signed the release; None requires no signature.
+        repair: Check a release that was copied before, and download it again if it is damaged.
+
+    Raises:
+        StoreError: If the store is not responding. The copy is then unchanged, as after the errors below.
+        ReleaseError: If there is no current release, or it does not verify.
+        InputError: If the URL or the copy cannot be used.
+        OSError: If the disk is full.
+    """
+    store = Store(url)
+    _claim(copy, store.url)
+    name = remote_current_id(store)
+    if name is None:
+        raise ReleaseError(f"{store.url}: no release is current; `taugate release push --promote` makes one current")
+    with _copy_lock(copy):
+        if not _is_copied(copy / name, trusted, verifying=repair):
+            install_release(store, copy, name, trusted)
+        before = _copied_current(copy)
+        if name != before:
+            with staging_folder(copy, STAGING_PREFIX) as staging:
+                atomic_write(copy / CURRENT, f"{name}\n".encode(), folder=staging)
+            _remove_all_but(copy, {name} if erasure_source(copy, name) else {name, before})
+    return copy
+
+
+def _claim(copy: Path, url: str) -> None:
+    """Make an empty folder a copy of the URL.
+
+    Raises:
+        InputError: If it is not empty and not a copy of the URL.
+    """
+    try:
+        copy.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if all(entry.name.startswith(".") for entry in copy.iterdir()):
+            with staging_folder(copy, STAGING_PREFIX) as staging:
+                atomic_write(copy / ORIGIN, f"{url}\n".encode(), folder=staging)
+        origin = read_bounded(copy / ORIGIN, _ORIGIN_BYTES).decode(errors="replace").strip()
+    except FileNotFoundError as error:
+        raise InputError(f"{copy}: is not a copy of releases; name another folder in TAUGATE_RELEASES_COPY") from error
+    except OSError as error:
+        raise InputError(f"{copy}: cannot keep a copy of {url} ({error}); set TAUGATE_RELEASES_COPY") from error
+    if origin != url:
+        raise InputError(f"{copy}: is a copy of {origin}, not of {url}; name another folder in TAUGATE_RELEASES_COPY")
+
+
+@contextmanager
+def _copy_lock(copy: Path) -> Iterator[None]:
+    """Let one process at a time copy, so that workers download a release once; the lock ends with the process."""
+    with (copy / _LOCK).open("wb") as file:
+        acquire_if_possible(file.fileno(), copy, math.inf)
+        yield
+
+
+def _is_copied(release: Path, trusted: TrustedKeys | None, *, verifying: bool) -> bool:
+    if not verifying:
+        return (release / MANIFEST).is_file()
+    try:
+        verify(release, trusted)
+    except (ReleaseError, OSError):
+        return False
+    return True
+
+
+def _copied_current(copy: Path) -> str:
+    """Return what the copy's own pointer says, empty if it cannot be read."""
+    try:
+        return read_bounded(copy / CURRENT, POINTER_BYTES).decode(errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def _remove_all_but(copy: Path, names: set[str]) -> None:
+    """Remove other releases; a process that has one open can still read it, because its files remain until closed."""
+    for entry in copy.iterdir():
+        if is_release_id(entry.name) and entry.name not in names:
+            shutil.rmtree(entry, ignore_errors=True)

@@ -1,1 +1,0 @@
-"""Unit vectors: similarity and projections."""

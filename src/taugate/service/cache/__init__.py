@@ -1,1 +1,0 @@
-"""Caches of replies and vectors, in memory and in Redis."""

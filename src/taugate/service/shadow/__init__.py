@@ -1,1 +1,0 @@
-"""A second release that answers the same queries without being shown."""
