@@ -9,7 +9,7 @@ import pytest
 
 from taugate.calibration import job
 from taugate.calibration.job.calibration import CalibrationRequest
-from taugate.calibration.job.reading import Calibration, DecidedRelease
+from taugate.calibration.job.release_stages import Calibration, DecidedRelease
 from taugate.calibration.job.stages import Accepted, EncodedData, Read
 from taugate.calibration.study.study import Study
 from taugate.calibration.update.job import CheckedUpdate, NewerCorpus
@@ -62,4 +62,4 @@ def test_one_file_makes_manifests() -> None:
         for called in (node.func, *(node.args[:1] if ast.unparse(node.func) == "partial" else ()))
         if ast.unparse(called) in {"Manifest", "RunManifest"}
     }
-    assert makers == {"calibration/job/reading.py"}
+    assert makers == {"calibration/job/release_stages.py"}

@@ -18,7 +18,8 @@ from taugate.calibration.encoding.rerankers import RequestedReranker
 from taugate.calibration.encoding.source import Encoders, RequestedEncoder
 from taugate.calibration.engines.upload import connect_engine, vectors_reusable_from_current
 from taugate.calibration.inherited import Inherited
-from taugate.calibration.job.reading import Calibration, check_sizes, read_labelled, sampling_units, without_encoder
+from taugate.calibration.job.reading import check_sizes, read_labelled, sampling_units, without_encoder
+from taugate.calibration.job.release_stages import Calibration
 from taugate.calibration.job.reranking import most_candidates, try_second_stage
 from taugate.calibration.job.stages import Accepted, Read, accept_search, check_fit, encode_data
 from taugate.calibration.metrics.measure import CalibrationInputs, DrawnQueries

@@ -11,7 +11,7 @@ from taugate.calibration.comparison.encoders import EncoderComparison, EncoderCo
 from taugate.calibration.comparison.measures import EncoderMeasures, ParaphrasedQueries, encode_with, measure_encoder
 from taugate.calibration.encoding.source import RequestedEncoder
 from taugate.calibration.job.calibration import CalibrationRequest, run_stages
-from taugate.calibration.job.reading import Calibration
+from taugate.calibration.job.release_stages import Calibration
 from taugate.calibration.progress import Job
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.retrieval.encoder.encoder import FILES, ExportedEncoder, Role

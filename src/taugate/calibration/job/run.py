@@ -8,14 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from taugate.calibration.job.calibration import check_releases, current_manifest
-from taugate.calibration.job.reading import (
-    check_bootstraps,
-    check_calibrating,
-    decide_release,
-    run_manifest,
-    sampling_units,
-    write_release,
-)
+from taugate.calibration.job.reading import check_bootstraps, check_calibrating, sampling_units
+from taugate.calibration.job.release_stages import decide_release, run_manifest, write_release
 from taugate.calibration.metrics.measure import DrawnQueries
 from taugate.calibration.progress import Job
 from taugate.calibration.provisional import PROVISIONAL, AvailableEvidence

@@ -16,7 +16,8 @@ from taugate.calibration.encoding.rerankers import EarlierTokens, RequestedReran
 from taugate.calibration.encoding.source import Encoders
 from taugate.calibration.engines.upload import JOB_ACCESS, connect_engine, documents_of
 from taugate.calibration.inherited import Inherited
-from taugate.calibration.job.reading import Calibration, check_sizes
+from taugate.calibration.job.reading import check_sizes
+from taugate.calibration.job.release_stages import Calibration
 from taugate.calibration.job.reranking import AcceptedSecondStage, known_pairs, study_first_stage, token_vectors_record
 from taugate.calibration.job.stages import Accepted, Read, accept_search, check_fit, encode_data
 from taugate.calibration.metrics.clusters import SamplingUnits
