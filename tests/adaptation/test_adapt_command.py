@@ -160,7 +160,7 @@ def test_missing_train_split_uses_crops(
     assert code == 0
     assert printed["encoder"] == str(tmp_path / "encoder")
     assert printed["adaptation"]["pairs"]["source"] == "crops"
-    assert printed["adaptation"]["pairs"]["split"] is None
+    assert printed["adaptation"]["pairs"].get("split") is None
     assert printed["adaptation"]["steps"] == 0
 
 

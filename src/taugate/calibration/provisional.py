@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from taugate.calibration.charts import percent
+from taugate.calibration.formats import percent
 from taugate.calibration.risk import certify
 from taugate.calibration.settings.rules import CONFIDENCE
 from taugate.ingestion.dataset.labelled_queries import LabelledQueries, LabelledQuery

@@ -85,6 +85,11 @@ class GateReply(Answer):
     refuses: bool = False
     component_means: Float32 | None = None
 
+    @property
+    def dropped(self) -> int:
+        """Number of results below the threshold."""
+        return self.considered - len(self.results)
+
 
 @dataclass(frozen=True)
 class Gate:

@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.retrieval.comparability import NotComparable
-from taugate.retrieval.cut import DocumentSearch, cut
+from taugate.retrieval.cut import cut
 from taugate.retrieval.documents.filters import Filter, both
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.encoder.encoder import Encoder, Tokens
+from taugate.retrieval.index.grouping import DocumentSearch
 from taugate.retrieval.index.hybrid import HybridIndex, words_of
 from taugate.retrieval.index.top_k import (
     DocumentSubset,

@@ -58,7 +58,7 @@ def test_manifest_records_certificates(certified: Path) -> None:
     manifest = manifest_of(certified)
     policy = manifest["policy"]
     assert (policy["kind"], policy.get("choice")) == ("probability", None)
-    assert (policy["method"], policy["metric"], policy["max_loss"], policy["psi"]) == (
+    assert (policy["method"], policy["metric"], policy["max_loss"], policy.get("psi")) == (
         "risk-control",
         "accuracy",
         0.05,

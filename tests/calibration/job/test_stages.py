@@ -62,4 +62,4 @@ def test_one_file_makes_manifests() -> None:
         for called in (node.func, *(node.args[:1] if ast.unparse(node.func) == "partial" else ()))
         if ast.unparse(called) in {"Manifest", "RunManifest"}
     }
-    assert makers == {"calibration/job/release_stages.py"}
+    assert makers == {"job/release_stages.py"}

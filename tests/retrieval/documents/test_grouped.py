@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from taugate.retrieval import cut
 from taugate.retrieval.documents.columns import Column, SortedValues
 from taugate.retrieval.documents.filters import OneOf, all_of, sort_key
 from taugate.retrieval.documents.metadata import Metadata
+from taugate.retrieval.index import grouping
 from taugate.retrieval.index.approximate import AnyIndex, build
 from taugate.retrieval.index.flat import FlatIndex, brute_force_top_k
 from taugate.retrieval.names import Kind
@@ -178,7 +178,7 @@ def test_long_document_costs_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
         calls.append(arguments)
         return brute_force_top_k(*arguments)
 
-    monkeypatch.setattr(cut, "brute_force_top_k", counted)
+    monkeypatch.setattr(grouping, "brute_force_top_k", counted)
     retriever(CORPORA["lopsided"]).answer([Query("", 5, group_by="document")] * 3, QUERIES[:3])
     assert len(calls) <= 3
 

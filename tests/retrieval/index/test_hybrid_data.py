@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from taugate.ingestion.dataset.beir import read_dataset
-from taugate.retrieval.cut import DocumentSearch
 from taugate.retrieval.index.approximate import build
 from taugate.retrieval.index.flat import FlatIndex
+from taugate.retrieval.index.grouping import DocumentSearch
 from taugate.retrieval.index.hybrid import HybridIndex
 from taugate.retrieval.index.lexical import LexicalIndex, share_of
 from taugate.retrieval.index.top_k import DocumentSubset, TopK, first_of_each

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from taugate.retrieval.cut import DocumentSearch
 from taugate.retrieval.index import hybrid
 from taugate.retrieval.index.approximate import build
 from taugate.retrieval.index.files import load_index, save
 from taugate.retrieval.index.flat import FaissIndex
+from taugate.retrieval.index.grouping import DocumentSearch
 from taugate.retrieval.index.hybrid import HybridIndex
 from taugate.retrieval.index.lexical import LexicalIndex, share_of
 from taugate.retrieval.index.top_k import DocumentSubset, TopK, first_of_each

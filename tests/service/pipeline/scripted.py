@@ -88,11 +88,11 @@ class Script:
     ) -> SearchPipeline:
         """A pipeline that does as the script says."""
         retriever = _Retriever(self, single=False, packed=packed)
-        release: Any = SimpleNamespace(
-            retriever=retriever,
-            documents=Squares(),
-            manifest=SimpleNamespace(bootstrap=SimpleNamespace(seed=0), release_id="squares", state="calibrated"),
+        manifest = SimpleNamespace(
+            bootstrap=SimpleNamespace(seed=0), release_id="squares", state="calibrated", second_stage=None
         )
+        manifest.searchable = manifest
+        release: Any = SimpleNamespace(retriever=retriever, documents=Squares(), manifest=manifest)
 
         class Limited(SearchPipeline):
             max_batch_tokens, max_group_queries = max_tokens, max_group

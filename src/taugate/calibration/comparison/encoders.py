@@ -22,8 +22,8 @@ from itertools import combinations
 import numpy as np
 
 from taugate.calibration.acceptance.baseline import RankingOutcomes
-from taugate.calibration.charts import percent
 from taugate.calibration.comparison.measures import EncoderMeasures, general_set
+from taugate.calibration.formats import percent
 from taugate.calibration.metrics.clusters import PerQuery, SamplingUnits
 from taugate.calibration.risk.evidence import min_detectable_loss
 from taugate.retrieval.policy.names import Metric

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from taugate.calibration.abstention.words import limits_remedy
-from taugate.calibration.charts import fixed
 from taugate.calibration.comparison.rule import MARGIN, PromotionRule
+from taugate.calibration.formats import fixed
 from taugate.calibration.settings.rules import ThresholdRule
 from taugate.errors import EngineUnavailable, NotPromoted, TaugateError
 from taugate.registry import promotion

@@ -6,10 +6,10 @@ from typing import Self
 
 import numpy as np
 
-from taugate.calibration.charts import fixed
 from taugate.calibration.comparison.decision import ClauseVerdict, evaluate_rule, measured
 from taugate.calibration.comparison.publish import verdict_sentence
 from taugate.calibration.comparison.rule import Clause, PromotionRule
+from taugate.calibration.formats import fixed
 from taugate.errors import InputError
 from taugate.retrieval.policy.policy import POLICIES
 from taugate.retrieval.release.layout import REFERENCE

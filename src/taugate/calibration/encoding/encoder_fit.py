@@ -9,11 +9,11 @@ from typing import get_args
 
 import numpy as np
 
-from taugate.calibration.charts import percent
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.corpus import encode
 from taugate.calibration.encoding.source import Encoders, model_folder
 from taugate.calibration.export.model_folder import ModelFolder
+from taugate.calibration.formats import percent
 from taugate.calibration.progress import Job
 from taugate.errors import EncoderError
 from taugate.ingestion.dataset.beir import Dataset

@@ -26,10 +26,10 @@ import regex
 from numpy.typing import NDArray
 from scipy import stats
 
-from taugate.calibration.charts import percent
 from taugate.calibration.encoding.corpus import EncodedTexts
 from taugate.calibration.encoding.input_options import DEFAULT_TOKENS
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
+from taugate.calibration.formats import percent
 from taugate.calibration.metrics.documents import relevant_passages
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.ingestion.dataset.labelled_queries import LabelledQuery

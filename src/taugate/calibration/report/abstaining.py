@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.calibration.charts import Axis, Chart, Dot, Figure, LegendEntry, percent
+from taugate.calibration.charts import Axis, Chart, Dot, Figure, LegendEntry
+from taugate.calibration.formats import percent
 from taugate.calibration.metrics.measure import abstention, risk_coverage
 from taugate.calibration.metrics.ranking import ScoredQueries
 from taugate.calibration.study.outcomes import Calibrated

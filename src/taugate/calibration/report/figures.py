@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter1d
 from scipy.special import expit, logit
 
-from taugate.calibration.charts import Axis, Chart, Dot, Figure, LegendEntry, brief, count, fixed, percent
+from taugate.calibration.charts import Axis, Chart, Dot, Figure, LegendEntry
+from taugate.calibration.formats import brief, count, fixed, percent
 from taugate.calibration.metrics.measure import Rows, bootstrapped
 from taugate.calibration.study.outcomes import Calibrated
 from taugate.retrieval.names import METHODS

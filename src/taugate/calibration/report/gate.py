@@ -6,7 +6,8 @@ from itertools import pairwise
 
 from markupsafe import Markup
 
-from taugate.calibration.charts import NOTHING, Axis, Chart, Dot, Figure, LegendEntry, count, fixed, limits, percent
+from taugate.calibration.charts import Axis, Chart, Dot, Figure, LegendEntry
+from taugate.calibration.formats import NOTHING, count, fixed, limits, percent
 from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.measures import Distances, EncoderRow, MeasuresRecord, PowerLawRecord, SeparationRecord
 from taugate.retrieval.release.search_records import GateRecord, PairedLoss, candidate_name

@@ -8,7 +8,9 @@ from functools import cache
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined, Template
 
 from taugate.calibration.abstention.words import SCORES
-from taugate.calibration.charts import (
+from taugate.calibration.encoding.encoder_fit import encoder_fit_warnings
+from taugate.calibration.encoding.input_options import input_warnings, prompts_in_words
+from taugate.calibration.formats import (
     PARTS,
     alone,
     count,
@@ -20,8 +22,6 @@ from taugate.calibration.charts import (
     shift,
     signed,
 )
-from taugate.calibration.encoding.encoder_fit import encoder_fit_warnings
-from taugate.calibration.encoding.input_options import input_warnings, prompts_in_words
 from taugate.calibration.provisional import outlook
 from taugate.calibration.query_set.warnings import COPIED, truncation_warning
 from taugate.calibration.report import terminal

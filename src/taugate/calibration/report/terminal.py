@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from taugate.calibration.abstention.words import SCORES, evidence, headline
-from taugate.calibration.charts import METRICS, NOTHING, fixed, limits, percent
+from taugate.calibration.formats import METRICS, NOTHING, fixed, limits, percent
 from taugate.calibration.progress import Job
 from taugate.calibration.provisional import PROVISIONAL, outlook
 from taugate.calibration.settings.rules import MAX_EMPTY

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.calibration.charts import Axis, Chart, Dot, Figure, LegendEntry, percent
+from taugate.calibration.charts import Axis, Chart, Dot, Figure, LegendEntry
+from taugate.calibration.formats import percent
 from taugate.calibration.metrics.ranking import ScoredQueries
 from taugate.calibration.report.abstaining import ShownQueries
 from taugate.calibration.risk.steps import loss_steps

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from taugate.calibration.charts import metrics_line
 from taugate.calibration.comparison.publish import Promotion, Published, report
+from taugate.calibration.formats import metrics_line
 from taugate.cli.terminal.output import print_result, say, say_labelled
 from taugate.registry.catalog import unverified_manifest
 from taugate.retrieval.policy.policy import POLICIES

@@ -12,7 +12,6 @@ from typing import cast
 import orjson
 
 from taugate.errors import InputError
-from taugate.ingestion.dataset.corpus import CORPUS
 from taugate.ingestion.dataset.editing import QueryFile, sole_writer
 from taugate.ingestion.dataset.lines import read_objects, required_id, required_text, stored_file
 from taugate.ingestion.dataset.queries import QUERIES
@@ -35,6 +34,8 @@ def add_documents(data: Path, texts: Mapping[str, str]) -> int:
         InputError: If a file cannot be read.
         OSError: If it cannot be written.
     """
+    from taugate.ingestion.dataset.corpus import CORPUS  # loads NumPy, which reading the queries does without
+
     data.mkdir(parents=True, exist_ok=True)
     with sole_writer(data):
         path = stored_file(data / CORPUS)

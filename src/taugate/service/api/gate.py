@@ -287,7 +287,7 @@ def _fields(reply: GateReply, active: ActiveRelease) -> dict[str, Json]:
         "calibration": manifest.state,
         **({} if certified is None else {"certified": certified.model_dump()}),
         "considered": reply.considered,
-        "dropped": reply.considered - len(reply.results),
+        "dropped": reply.dropped,
         "best_score": reply.best_score,
         "reason": reply.reason,
         "refuses": reply.refuses,
