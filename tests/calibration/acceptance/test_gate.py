@@ -4,11 +4,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from taugate.calibration.acceptance.accept import gate_settings
 from taugate.calibration.acceptance.baseline import RankingOutcomes
 from taugate.calibration.acceptance.gate import GateCandidate, gate_line, holm, judge
 from taugate.calibration.metrics.clusters import SamplingUnits
+from taugate.calibration.progress import Job
 from taugate.calibration.risk.evidence import QueryLosses
-from taugate.calibration.settings.settings import GateSettings
+from taugate.calibration.settings.settings import CandidateSettings, GateSettings
 from taugate.errors import InputError
 from taugate.ingestion.dataset.labelled_queries import LabelledQuery
 
@@ -312,3 +314,11 @@ def test_equal_encoders_are_rarely_accepted(rounds: int) -> None:
         ]
         admitted += any(item.admitted for item in judge(base, tried, units, GateSettings(0.02), superior=True))
     assert admitted <= stats.binom.ppf(0.99, rounds, 0.05)  # exceeded once in a hundred times
+
+
+def test_requested_kinds_divide_the_error() -> None:
+    errors = [
+        1 - gate_settings(CandidateSettings(projection=projection, index=index), ALONE, 1, Job()).confidence
+        for projection, index in (("none", "hnsw"), ("query-pca", "hnsw"))
+    ]
+    assert errors == pytest.approx([0.05, 0.025])
