@@ -1,6 +1,8 @@
 """What the images leave out, and that they build for both architectures."""
 
+import re
 import subprocess
+from fnmatch import fnmatch
 from pathlib import Path
 
 from tests.deploy.locks import ROOT
@@ -51,3 +53,12 @@ def test_images_build_for_both_architectures() -> None:
     assert "--platform linux/amd64,linux/arm64" in printed
     missing = subprocess.run([*command[:3]], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (missing.returncode, "REGISTRY is not set" in missing.stderr) == (2, True)
+
+
+def test_build_context_has_every_copied_file() -> None:
+    admitted = re.findall(r"^!(.+)$", (ROOT / ".dockerignore").read_text(encoding="utf-8"), re.MULTILINE)
+    lines = (DOCKER / "Dockerfile").read_text(encoding="utf-8").replace("\\\n", " ").splitlines()
+    copies = [line.split()[1:-1] for line in lines if line.startswith("COPY ") and "--from" not in line]
+    copied = {name for names in copies for name in names if name != "."}
+    assert {"pyproject.toml", "deploy/docker/strip.sh"} <= copied
+    assert {name for name in copied if not any(fnmatch(name, pattern) for pattern in admitted)} == set()
