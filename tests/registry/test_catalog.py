@@ -1,6 +1,7 @@
 """The list of releases, and abbreviated ids."""
 
 import json
+import os
 import re
 import shutil
 from collections.abc import Callable
@@ -185,6 +186,20 @@ def test_releases_written_at_once_keep_their_order(copy: Path, first: str) -> No
     drafts = [draft.model_copy(update={"summary": f"Release {number}."}) for number in range(6)]
     written = [write(copy, numbered, fill).release_id for numbered in drafts]
     assert release_ids(copy) == [first, *written]
+
+
+def test_release_is_on_the_disk_before_it_has_its_name(copy: Path, first: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    draft = Manifest.model_validate_json((copy / first / MANIFEST).read_bytes())
+    sync, synced = os.fsync, set[str]()
+
+    def look(descriptor: int) -> None:
+        if release_ids(copy) == [first]:
+            synced.add(Path(f"/proc/self/fd/{descriptor}").readlink().name)
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", look)
+    write(copy, draft, lambda folder: shutil.copytree(copy / first, folder, dirs_exist_ok=True))
+    assert synced >= {path.name for path in (copy / first).rglob("*")}
 
 
 @pytest.mark.parametrize(

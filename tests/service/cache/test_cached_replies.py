@@ -3,12 +3,18 @@
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import httpx
 import numpy as np
 import pytest
 from fastapi import FastAPI
 
+from taugate.retrieval.documents.filters import OneOf
+from taugate.retrieval.query import Query
+from taugate.retrieval.release.reader import Release
+from taugate.service.pipeline.reply import CacheKeys
 from tests.fake_encoder import DIMENSION
 from tests.prometheus_process import until as wait_until
 from tests.redis_process import RedisProcess
@@ -166,3 +172,14 @@ def test_redis_password_is_not_logged(releases: Path) -> None:
         code, log = service.stop()
     assert code == 0
     assert "hunter2" not in log
+
+
+@pytest.mark.parametrize("kind", ["vector", "retrieved", "reply"])
+def test_callers_who_may_see_other_documents_share_no_entry(kind: str) -> None:
+    manifest = SimpleNamespace(release_id="20260101T000000Z-0123456789ab")
+    keys = CacheKeys(cast(Release, SimpleNamespace(manifest=manifest, precision="float32")))
+    callers = [
+        Query("q", 5, permitted=permitted) for permitted in ((), (OneOf.of("tenant", "a"),), (OneOf.of("tenant", "b"),))
+    ]
+    arguments = {"retrieved": (5,), "reply": ("form",)}.get(kind, ())
+    assert len({getattr(keys, kind)(query, *arguments) for query in callers}) == len(callers)
