@@ -1,4 +1,4 @@
-"""Breaks what Taugate guarantees, one guarantee at a time, and checks that a test fails.
+"""Breaks the guarantees of Taugate one at a time, and checks that a test fails each time.
 
 `python -m benchmarks.structure.guarantees` takes the changes of guarantees.toml. Each is made in a copy of the package,
 which its tests then import. The program ends with 1 if the tests pass in spite of a change, or cannot run.
@@ -51,7 +51,7 @@ class Guarantee:
         return places[0].relative_to(_SOURCE)
 
     def is_noticed(self, folder: Path) -> bool:
-        """Return whether a test fails on a copy of the package in an empty folder that has the change."""
+        """Copy the package into an empty folder, make the change there, and return whether a test fails on it."""
         copy = folder / "taugate"
         shutil.copytree(_SOURCE, copy, ignore=shutil.ignore_patterns("__pycache__"))
         broken = copy / self.place()

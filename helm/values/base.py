@@ -66,7 +66,7 @@ class Toleration(Group):
 
 
 class Scheduled(Group):
-    """Pods whose nodes can be chosen."""
+    """Placement of pods on nodes."""
 
     node_selector: Texts = value({}, "labels of the nodes that it may run on")
     tolerations: list[Toleration] = value([], "taints of nodes that it tolerates")

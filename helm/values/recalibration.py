@@ -103,7 +103,7 @@ class Prune(Group):
 
 
 class Recalibration(Scheduled):
-    """Recalibration (docs/calibration.md) by a CronJob or a Job, and pruning; all are off."""
+    """Recalibration (docs/calibration.md) by a CronJob or a Job, and pruning of releases; off by default."""
 
     cron_job: CronJob = group(CronJob())
     job: Job = group(Job())
