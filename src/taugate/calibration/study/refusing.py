@@ -41,7 +41,7 @@ from taugate.retrieval.vectors import Float32
 
 # The mean of eight random halves has a third of the standard error of one. Tried with the cosine and eight seeds: with
 # half of squad_v2_dev and of squadshifts_new_wiki as the corpus, .839 and .743 of the off-topic questions were forecast
-# to be refused after the doubling, and .838 and .738 were; ρ was forecast as .323 and .346, and chosen as .335 and .357.
+# to be refused after the doubling, and .838 and .738 were; ρ was forecast as .323 and .346 and chosen as .335 and .357.
 _HALVES = 8
 Best = Callable[[TopK], Float32]
 
