@@ -37,8 +37,8 @@ def long_description(readme: str, source: str | None) -> str:
 # Integers wrap, because weights that are not numbers give sums beyond 32 bits.
 KERNEL = Extension(
     "taugate.retrieval.encoder.kernel",
-    [f"src/taugate/retrieval/encoder/{name}.c" for name in ("kernel", "encode", "int8", "bfloat16", "float32")],
-    depends=[f"src/taugate/retrieval/encoder/{name}.h" for name in ("kernel", "lanes")],
+    [f"src/taugate/retrieval/encoder/{name}.c" for name in ("kernel", "encode", "avx2", "int8", "bfloat16", "float32")],
+    depends=[f"src/taugate/retrieval/encoder/{name}.h" for name in ("kernel", "lanes", "encode")],
     extra_compile_args=["-O3", "-fvisibility=hidden", "-ffp-contract=off", "-fwrapv", "-fno-math-errno", "-Wno-psabi"],
     py_limited_api=True,
     optional=True,
