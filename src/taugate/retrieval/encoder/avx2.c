@@ -18,13 +18,20 @@ typedef struct {
     const int32_t *offsets;  // what the weights, of which 128 is zero, add too much to the sum of a block, negative
 } Inputs;
 
-// Stores 16 inputs from -127 to 127.
-INLINE void store_pairs(int16_t *q, __m256i x) {
-    const __m256i order = _mm256_setr_epi8(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15, 0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15);
-    _mm256_storeu_si256((__m256i *)q, _mm256_shuffle_epi8(x, order));
+// Stores 16 inputs, and adds -128 times their sum to some lanes.
+INLINE __m256i store_inputs(int16_t *q, __m256i x, __m256i offset) {
+    _mm256_storeu_si256((__m256i *)q, x);
+    return _mm256_add_epi32(offset, _mm256_madd_epi16(x, _mm256_set1_epi16(-128)));
+}
+
+INLINE int32_t lane_sum(__m256i x) {
+    __m128i four = _mm_add_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
+    four = _mm_hadd_epi32(four, four);
+    return _mm_cvtsi128_si32(_mm_hadd_epi32(four, four));
 }
 
 INLINE void quantize(const float *x, const Linear *l, int16_t *q, float *scales, int32_t *offsets) {
+    const __m256i apart = _mm256_setr_epi8(0, 1, 8, 9, 4, 5, 12, 13, 2, 3, 10, 11, 6, 7, 14, 15, 0, 1, 8, 9, 4, 5, 12, 13, 2, 3, 10, 11, 6, 7, 14, 15);
     for (int b = 0; b < l->k / BLOCK; b++, q += BLOCK) {
         Floats v[BLOCK / LANES], top[PARTS] = {{0}};
         for (int i = 0; i < BLOCK / LANES; i++) {
@@ -33,18 +40,15 @@ INLINE void quantize(const float *x, const Linear *l, int16_t *q, float *scales,
             top[i % PARTS] = larger(top[i % PARTS], (Floats)((Ints)v[i] & 0x7fffffff));
         }
         float most = largest(top), inverse = most > 0 ? 127.0f / most : 0.0f;
-        Ints total = {0};
+        __m256i offset = _mm256_setzero_si256();
         for (int i = 0; i < BLOCK / LANES; i += 2) {
-            Ints a = (Ints)(v[i] * inverse + ROUND) - ROUND_BITS, b = (Ints)(v[i + 1] * inverse + ROUND) - ROUND_BITS;
-            total += a + b;
-            // Only the low byte counts, as for the other paths if an input is not a number.
-            __m256i both = _mm256_packs_epi32((__m256i)((a << 24) >> 24), (__m256i)((b << 24) >> 24));
-            store_pairs(q + i * LANES, _mm256_permute4x64_epi64(both, 0xd8));
+            // ROUND has nothing in the lower 16 bits, in which the integer is: those of both vectors, alternating.
+            __m256i low = (__m256i)(v[i] * inverse + ROUND), high = (__m256i)(v[i + 1] * inverse + ROUND);
+            __m256i both = _mm256_blend_epi16(low, _mm256_slli_epi32(high, 16), 0xaa);
+            offset = store_inputs(q + i * LANES, _mm256_permute4x64_epi64(_mm256_shuffle_epi8(both, apart), 0xd8), offset);
         }
-        int32_t sum = 0;
-        for (int i = 0; i < LANES; i++) sum += total[i];
         scales[b] = most / 127.0f;
-        offsets[b] = -128 * sum;
+        offsets[b] = lane_sum(offset);
     }
 }
 
@@ -61,19 +65,18 @@ INLINE Inputs rounded_inputs(const Linear *l, const float *x, int stride, int ro
 
 // The same of stored integers.
 INLINE Inputs stored_inputs(const Linear *l, const int8_t *codes, const float *steps, int rows, void *memory) {
+    const __m256i order = _mm256_setr_epi8(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15, 0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15);
     int blocks = l->k / BLOCK;
     float *scales = memory;
     int32_t *offsets = (int32_t *)(scales + (size_t)rows * blocks);
     int16_t *q = (int16_t *)(offsets + (size_t)rows * blocks);
     for (int b = 0; b < rows * blocks; b++) {
-        __m256i total = _mm256_setzero_si256();
+        __m256i offset = _mm256_setzero_si256();
         for (int i = 0; i < BLOCK; i += 16) {
-            __m256i wide = _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)(codes + (size_t)b * BLOCK + i)));
-            store_pairs(q + (size_t)b * BLOCK + i, wide);
-            total = _mm256_add_epi32(total, _mm256_madd_epi16(wide, _mm256_set1_epi16(-128)));
+            __m128i narrow = _mm_loadu_si128((const __m128i *)(codes + (size_t)b * BLOCK + i));
+            offset = store_inputs(q + (size_t)b * BLOCK + i, _mm256_shuffle_epi8(_mm256_cvtepi8_epi16(narrow), order), offset);
         }
-        offsets[b] = 0;
-        for (int i = 0; i < LANES; i++) offsets[b] += ((Ints)total)[i];
+        offsets[b] = lane_sum(offset);
         scales[b] = steps[b / blocks];
     }
     return (Inputs){q, scales, offsets};
@@ -127,12 +130,13 @@ INLINE void tile(const int16_t *w, const float *weight_scales, const Inputs *x, 
         if (rows == 2) MULTIPLY(ROWS2);
         if (rows == 1) MULTIPLY(ROWS1);
         __m256 scales[2] = {_mm256_loadu_ps(weight_scales + (size_t)b * PANEL), _mm256_loadu_ps(weight_scales + (size_t)b * PANEL + 8)};
-        for (int r = 0; r < rows; r++)
+        for (int r = 0; r < rows; r++) {
+            __m256 scale = _mm256_set1_ps(x->scales[(row + r) * blocks + b]);
             for (int c = 0; c < 2; c++) {
                 float *o = out + (size_t)r * n + c * 8;
-                __m256 scale = _mm256_mul_ps(_mm256_set1_ps(x->scales[(row + r) * blocks + b]), scales[c]);
-                _mm256_storeu_ps(o, _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot[r][c]), scale, _mm256_loadu_ps(o)));
+                _mm256_storeu_ps(o, _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot[r][c]), _mm256_mul_ps(scale, scales[c]), _mm256_loadu_ps(o)));
             }
+        }
     }
 }
 
