@@ -16,10 +16,10 @@ from taugate.calibration.metrics.ranking import JudgedQueries, ScoredQueries
 from taugate.calibration.relevance.fitting import fit_relevance, map_probabilities
 from taugate.calibration.relevance.model import EstimatedRelevance, estimate_relevance
 from taugate.ingestion.dataset.labelled_queries import LabelledQuery
+from taugate.policy.relevance import Relevance, features
+from taugate.retrieval.background import Background, Float64
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.policy.background import Background, Float64
-from taugate.retrieval.policy.relevance import Relevance, features
 from taugate.retrieval.vectors import Float32, dense_of
 
 # The benchmark prepares what does not depend on the split once, in other blocks than `estimate`, which moves last bits.

@@ -10,13 +10,13 @@ from typing import NamedTuple
 import numpy as np
 import orjson
 
+from taugate.policy.relevance import Relevance
 from taugate.registry.catalog import find
+from taugate.retrieval.background import Background, ComputedBackground
 from taugate.retrieval.engines.engine import Engine, Rows
 from taugate.retrieval.index.hybrid import HybridIndex, vector_index
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.words import hybrid_vectors
-from taugate.retrieval.policy.background import Background, ComputedBackground
-from taugate.retrieval.policy.relevance import Relevance
 from taugate.retrieval.release import golden
 from taugate.retrieval.release.golden import GoldenQuery
 from taugate.retrieval.release.layout import GOLDEN, LEXICAL, MANIFEST, RELEVANCE, content_digest, release_id

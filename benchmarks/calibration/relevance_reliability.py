@@ -14,8 +14,8 @@ from taugate.calibration.metrics.documents import QueryRoles
 from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.relevance.model import estimate_relevance
 from taugate.calibration.relevance.record import ReliabilitySums, expected_calibration_error
+from taugate.policy.relevance import Logistic
 from taugate.retrieval.index.flat import FlatIndex
-from taugate.retrieval.policy.relevance import Logistic
 
 HEADING = "Reliability of relevance"
 SETS = (

@@ -12,7 +12,7 @@ from benchmarks.drift.near import delays_beside
 from benchmarks.drift.plan import DriftPlan
 from benchmarks.drift.traffic import Pool, encoded, labelled, released
 from benchmarks.markdown import share, table
-from taugate.retrieval.policy.policy import POLICIES, keep
+from taugate.policy.policy import POLICIES, keep
 from taugate.retrieval.release.reader import Release
 from taugate.retrieval.vectors import Float32
 

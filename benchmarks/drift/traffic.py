@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from benchmarks.checkout import environment
 from taugate.calibration.metrics.documents import HoldoutSplit
 from taugate.drift.observations import Observations
+from taugate.policy.policy import POLICIES, keep
 from taugate.registry.catalog import find
 from taugate.retrieval.index.top_k import Index
-from taugate.retrieval.policy.policy import POLICIES, keep
 from taugate.retrieval.query import Query
 from taugate.retrieval.release.reader import Release, load
 from taugate.retrieval.vectors import Float32

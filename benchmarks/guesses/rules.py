@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.guesses.autocut import autocut
-from taugate.retrieval.policy.policy import keep
+from taugate.policy.policy import keep
 from taugate.retrieval.vectors import Float32
 
 

@@ -8,7 +8,7 @@ import pytest
 from taugate.drift.monitor import Monitor
 from taugate.drift.observations import Observations
 from taugate.drift.signals import query_signals, theta_of
-from taugate.retrieval.policy.score_relevance import LOWEST, component_means
+from taugate.policy.score_relevance import LOWEST, component_means
 from taugate.retrieval.release.queries import Reference
 
 K, DOCUMENTS, CALIBRATION, LIVE = 5, 30, 1000, 1500

@@ -10,6 +10,10 @@ from taugate.calibration.comparison.decision import mean_difference
 from taugate.calibration.comparison.rule import QUANTITIES, QuantitySample
 from taugate.calibration.export.bert import Bert, BertLayer, Product
 from taugate.drift.observations import calibration_observations
+from taugate.policy.names import PolicyKind
+from taugate.policy.relevance import FEATURES, Logistic, OnTopic, Relevance
+from taugate.retrieval.abstention import MODEL_SIGNALS, AnswerScore
+from taugate.retrieval.background import Background
 from taugate.retrieval.documents.filters import OneOf, Range
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import Document, DocumentStore
@@ -18,10 +22,6 @@ from taugate.retrieval.encoder.graph import LAYOUT, MODEL, GraphWeights
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.index.words import query_terms
-from taugate.retrieval.policy.abstention import MODEL_SIGNALS, AnswerScore
-from taugate.retrieval.policy.background import Background
-from taugate.retrieval.policy.names import PolicyKind
-from taugate.retrieval.policy.relevance import FEATURES, Logistic, OnTopic, Relevance
 from taugate.retrieval.release.layout import ABSTENTION, LEXICAL, METADATA, OUTCOMES, REFERENCE, RELEVANCE
 from taugate.retrieval.release.queries import Outcomes, Reference, threshold_curve
 from taugate.retrieval.vectors import Projection

@@ -9,13 +9,13 @@ import orjson
 from pydantic import ValidationError
 from tokenizers import Tokenizer
 
+from taugate.policy.policy import Policy
 from taugate.registry.catalog import current_id, find
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import OFFSETS, TEXTS, DocumentStore, DocumentWriter
 from taugate.retrieval.encoder.encoder import CONFIG, EncoderConfig
 from taugate.retrieval.encoder.tokenizer import TOKENIZER
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.policy.policy import Policy
 from taugate.retrieval.release import golden
 from taugate.retrieval.release.layout import CURRENT, ENCODER_FOLDER, GOLDEN, MANIFEST, content_digest
 from taugate.retrieval.release.manifest import Manifest

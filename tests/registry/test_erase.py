@@ -14,10 +14,10 @@ from taugate.registry.erasure import erase
 from taugate.registry.promotion import promote
 from taugate.registry.prune import prune
 from taugate.registry.signing import read_private_key, sign
+from taugate.retrieval.background import mean_and_covariance
 from taugate.retrieval.index.hybrid import HybridIndex
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.words import query_terms, terms
-from taugate.retrieval.policy.background import mean_and_covariance
 from taugate.retrieval.query import Query
 from taugate.retrieval.release.layout import LEXICAL, MANIFEST, QUESTIONS
 from taugate.retrieval.release.manifest import Manifest

@@ -15,14 +15,14 @@ from pathlib import Path
 import numpy as np
 
 from taugate.ingestion.dataset.location import write_sample
+from taugate.policy.names import PolicyKind
+from taugate.policy.policy import Policy
 from taugate.registry.catalog import find
 from taugate.retrieval.documents.filters import OneOf, all_of, sort_key
 from taugate.retrieval.explanation import explain
 from taugate.retrieval.index.hybrid import HybridIndex, vector_index
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.index.words import query_terms
-from taugate.retrieval.policy.names import PolicyKind
-from taugate.retrieval.policy.policy import Policy
 from taugate.retrieval.query import Explanation, Query
 from taugate.retrieval.release.reader import Release, load
 from taugate.retrieval.retriever import Retriever

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from taugate.policy.relevance import Relevance
+from taugate.policy.score_relevance import ScoreRelevance
+from taugate.retrieval.abstention import AnswerRule
 from taugate.retrieval.names import Method
-from taugate.retrieval.policy.abstention import AnswerRule
-from taugate.retrieval.policy.relevance import Relevance
-from taugate.retrieval.policy.score_relevance import ScoreRelevance
 from taugate.retrieval.release.evidence import RelevanceRecord
 from taugate.retrieval.release.layout import RELEVANCE
 from taugate.retrieval.release.manifest import Manifest

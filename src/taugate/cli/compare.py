@@ -27,8 +27,8 @@ from taugate.cli.terminal.options import (
 )
 from taugate.cli.terminal.output import aligned, print_result, say, say_labelled
 from taugate.errors import InputError
+from taugate.policy.names import Metric
 from taugate.retrieval.encoder.loading import VECTORS
-from taugate.retrieval.policy.names import Metric
 from taugate.retrieval.release.evidence import Interval
 from taugate.storage.files import Json
 

@@ -15,10 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.errors import InputError
+from taugate.policy.relevance import Relevance
 from taugate.registry import writer
 from taugate.registry.after_erasure import kept_promises
 from taugate.registry.catalog import find, unverified_manifest
 from taugate.registry.history import lock_for_reading
+from taugate.retrieval.abstention import AnswerRule, AnswerScore, Signals
+from taugate.retrieval.background import Background, mean_and_covariance, similarity_moments
 from taugate.retrieval.documents.filters import SortKey, composed, sort_key
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import Document, Documents, DocumentWriter
@@ -27,10 +30,7 @@ from taugate.retrieval.index.approximate import AnyIndex, subset
 from taugate.retrieval.index.hybrid import HybridIndex, vector_index, words_of
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.top_k import DocumentSubset
-from taugate.retrieval.policy.abstention import AnswerRule, AnswerScore, Signals
-from taugate.retrieval.policy.background import Background, mean_and_covariance, similarity_moments
-from taugate.retrieval.policy.relevance import Relevance
-from taugate.retrieval.policy.word_match import DocumentWords
+from taugate.retrieval.index.word_match import DocumentWords
 from taugate.retrieval.release import golden
 from taugate.retrieval.release.evidence import StrataRecord
 from taugate.retrieval.release.folders import MeasuredFolder, ModelsFolder, RerankerFolder

@@ -13,12 +13,12 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from taugate.errors import InputError, ReleaseError
+from taugate.policy.policy import Policy
+from taugate.policy.score_relevance import SCALES, ScoreRelevance, component_means
+from taugate.retrieval.abstention import AnswerRule
 from taugate.retrieval.comparability import NotComparable
 from taugate.retrieval.cut import cut
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.policy.abstention import AnswerRule
-from taugate.retrieval.policy.policy import Policy
-from taugate.retrieval.policy.score_relevance import SCALES, ScoreRelevance, component_means
 from taugate.retrieval.query import Answer, Query
 from taugate.retrieval.release.folders import ModelsFolder
 from taugate.retrieval.release.layout import REFERENCE

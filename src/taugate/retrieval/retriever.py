@@ -9,6 +9,10 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from taugate.policy.policy import Policy
+from taugate.policy.relevance import Relevance
+from taugate.retrieval.abstention import AnswerRule, needs_words
+from taugate.retrieval.background import ReadDocuments
 from taugate.retrieval.comparability import NotComparable
 from taugate.retrieval.cut import cut
 from taugate.retrieval.documents.filters import Filter, both
@@ -27,10 +31,6 @@ from taugate.retrieval.index.top_k import (
     unobserved,
 )
 from taugate.retrieval.index.words import hybrid_vectors
-from taugate.retrieval.policy.abstention import AnswerRule, needs_words
-from taugate.retrieval.policy.background import ReadDocuments
-from taugate.retrieval.policy.policy import Policy
-from taugate.retrieval.policy.relevance import Relevance
 from taugate.retrieval.query import Answer, Query, Skipped, score_parts
 from taugate.retrieval.rerank.stage import FIRST_SCORE, SecondStage
 from taugate.retrieval.vectors import Float32, Projection, QueryVectors

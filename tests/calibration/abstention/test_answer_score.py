@@ -15,8 +15,8 @@ from taugate.calibration.abstention.choose import (
     fit_score_model,
     out_of_fold,
 )
+from taugate.retrieval.abstention import SIGNALS
 from taugate.retrieval.index.flat import FlatIndex
-from taugate.retrieval.policy.abstention import SIGNALS
 from tests.document_words import document_words
 from tests.vectors import unit
 

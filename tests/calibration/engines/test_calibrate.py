@@ -14,15 +14,15 @@ from taugate.calibration.progress import Job
 from taugate.cli import main as cli
 from taugate.errors import ReleaseError
 from taugate.ingestion.dataset.beir import read_dataset
+from taugate.policy.relevance import Relevance
 from taugate.registry.catalog import current_id, release_ids
 from taugate.registry.history import calibration_lock
 from taugate.registry.prune import prune_collections
+from taugate.retrieval.background import ComputedBackground
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.engines.connect import EngineRecord
 from taugate.retrieval.engines.engine import Engine, EngineKind
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.policy.background import ComputedBackground
-from taugate.retrieval.policy.relevance import Relevance
 from taugate.retrieval.query import Query
 from taugate.retrieval.release.layout import ENCODER_FOLDER, LEXICAL, OUTCOMES, REFERENCE, RELEVANCE
 from taugate.retrieval.release.queries import Outcomes, Reference

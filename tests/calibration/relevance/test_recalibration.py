@@ -6,7 +6,7 @@ from scipy.optimize import minimize
 from scipy.special import expit
 
 from taugate.calibration.relevance.fitting import map_probabilities
-from taugate.retrieval.policy.relevance import BetaCalibration, Logistic
+from taugate.policy.relevance import BetaCalibration, Logistic
 
 FEATURES = 3
 MODEL = Logistic(np.array([0.1, 0.0, -0.2]), np.array([1.0, 2.0, 0.5]), np.array([1.5, -2.0, 0.7]), -0.4)

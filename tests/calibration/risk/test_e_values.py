@@ -19,8 +19,8 @@ from taugate.calibration.risk.evidence import (
 )
 from taugate.calibration.risk.steps import LossSteps
 from taugate.calibration.settings.settings import WIDEST_MARGIN, default_margin
+from taugate.policy.policy import keep
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.policy.policy import keep
 
 TRIALS = 2000
 ALLOWED = 0.05 + 2 * math.sqrt(0.05 * 0.95 / TRIALS)

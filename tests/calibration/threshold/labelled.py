@@ -12,7 +12,7 @@ from taugate.calibration.metrics.ranking import ScoredQueries
 from taugate.calibration.relevance.model import estimate_relevance
 from taugate.calibration.settings.rules import ThresholdRule
 from taugate.calibration.threshold.policy_choice import CalibrationQueries
-from taugate.retrieval.policy.policy import relative
+from taugate.policy.policy import relative
 from tests.calibration.relevance.test_relevance_fit import QUERIES, World
 
 AUTO = ThresholdRule("risk-control", "auto", max_loss=0.1)

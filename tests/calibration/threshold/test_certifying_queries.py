@@ -12,8 +12,8 @@ from taugate.calibration.metrics.ranking import JudgedQueries, ScoredQueries
 from taugate.calibration.settings.rules import ThresholdRule
 from taugate.calibration.threshold.decide import decide_policy
 from taugate.calibration.threshold.policy_choice import CalibrationQueries, CertifiablePolicy
+from taugate.policy.relevance import features
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.policy.relevance import features
 from tests.calibration.relevance.test_relevance_fit import QUERIES, K, World
 from tests.calibration.threshold.labelled import (
     AUTO,

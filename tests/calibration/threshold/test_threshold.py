@@ -10,9 +10,9 @@ from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.threshold.decide import bootstrap_threshold, gamma, unrestricted_threshold
 from taugate.drift.signals import overlap_thresholds, share_above
+from taugate.policy.names import Metric
+from taugate.policy.policy import keep
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.policy.names import Metric
-from taugate.retrieval.policy.policy import keep
 
 
 def judged(scores: np.ndarray, grades: np.ndarray) -> JudgedQueries:

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from taugate.policy.policy import Policy, keep
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.policy.policy import Policy, keep
 from taugate.retrieval.query import Query
 from taugate.retrieval.retriever import Retriever
 from tests.retrieval.text_tokens import TextTokens

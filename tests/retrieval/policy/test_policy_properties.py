@@ -7,8 +7,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from taugate.policy.policy import POLICIES, Policy, keep
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.policy.policy import POLICIES, Policy, keep
 from taugate.retrieval.query import Answer, Query
 from taugate.retrieval.retriever import Retriever
 from tests.retrieval.text_tokens import TextTokens

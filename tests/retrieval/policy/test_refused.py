@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from taugate.policy.policy import Policy, StratumThresholds
+from taugate.retrieval.abstention import AnswerRule, AnswerScore, Signals
 from taugate.retrieval.documents.filters import OneOf
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.policy.abstention import AnswerRule, AnswerScore, Signals
-from taugate.retrieval.policy.policy import Policy, StratumThresholds
 from taugate.retrieval.query import Query
 from taugate.retrieval.retriever import Retriever
 from tests.retrieval.text_tokens import TextTokens

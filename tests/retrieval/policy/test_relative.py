@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from taugate.policy.policy import POLICIES, Policy, keep, relative
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.policy.policy import POLICIES, Policy, keep, relative
 from taugate.retrieval.query import Query
 from taugate.retrieval.retriever import Retriever
 from tests.retrieval.text_tokens import TextTokens

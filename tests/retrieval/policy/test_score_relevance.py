@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from taugate.errors import ReleaseError
-from taugate.retrieval.policy.policy import POLICIES, gap
-from taugate.retrieval.policy.relevance import BetaCalibration, Logistic
-from taugate.retrieval.policy.score_relevance import ScoreRelevance, feature_names, score_features
+from taugate.policy.policy import POLICIES, gap
+from taugate.policy.relevance import BetaCalibration, Logistic
+from taugate.policy.score_relevance import ScoreRelevance, feature_names, score_features
 
 SCORES = np.array([[0.9, 0.6, 0.3]], dtype=np.float32)
 COMPONENTS = {"bm25": np.array([[7.0, np.nan, 9.0]], dtype=np.float32)}

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from taugate.cli import main as cli
+from taugate.policy.names import PolicyKind
 from taugate.registry.catalog import find
-from taugate.retrieval.policy.names import PolicyKind
 from taugate.retrieval.release.queries import Reference, quantiles, threshold_curve
 from taugate.retrieval.release.reader import load
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from taugate.errors import RerankerUnavailable
+from taugate.policy.policy import Policy
 from taugate.retrieval.documents.store import Document, DocumentStore, DocumentWriter
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.policy.policy import Policy
 from taugate.retrieval.rerank.endpoint import endpoint_at
 from taugate.retrieval.rerank.reranker import KnownPair, TextReranker
 from taugate.retrieval.rerank.stage import Ranked, SecondStage, SecondStageRule

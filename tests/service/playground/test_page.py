@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser, Route, expect
 
-from taugate.retrieval.policy.policy import POLICIES
+from taugate.policy.policy import POLICIES
 from taugate.retrieval.release.queries import CalibrationQuestion
 from taugate.service.api.playground.routes import page_files
 from tests.browser import cut_off, violations

@@ -32,7 +32,7 @@ from taugate.calibration.metrics.ranking import AnsweredQueries
 from taugate.calibration.risk.certify import CertifiedThreshold, LossLimit, certify, upper_loss_limit
 from taugate.calibration.risk.steps import LossSteps
 from taugate.calibration.settings.rules import AbstentionRule, ThresholdRule
-from taugate.retrieval.policy.abstention import AnswerRule, ScoreName
+from taugate.retrieval.abstention import AnswerRule, ScoreName
 from taugate.retrieval.release.refusal_records import (
     ErrorLimit,
     RefusalRecord,

@@ -19,12 +19,12 @@ from threadpoolctl import threadpool_limits
 from taugate.calibration.metrics.documents import cluster_folds
 from taugate.calibration.relevance.fitting import fit_logistic
 from taugate.calibration.relevance.model import lowest_scores
+from taugate.policy.relevance import Logistic
+from taugate.policy.score_relevance import Components
+from taugate.retrieval.abstention import AnswerScore, ScoreName, Signals, signals_of
+from taugate.retrieval.background import Float64, mean_and_covariance
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.policy.abstention import AnswerScore, ScoreName, Signals, signals_of
-from taugate.retrieval.policy.background import Float64, mean_and_covariance
-from taugate.retrieval.policy.relevance import Logistic
-from taugate.retrieval.policy.score_relevance import Components
-from taugate.retrieval.policy.word_match import DocumentWords
+from taugate.retrieval.index.word_match import DocumentWords
 from taugate.retrieval.release.refusal_records import ScoreCandidate
 from taugate.retrieval.vectors import CorpusVectors, Float32, QueryVectors
 

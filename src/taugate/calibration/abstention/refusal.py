@@ -32,8 +32,8 @@ from taugate.calibration.relevance.fitting import UnansweredQuestions
 from taugate.calibration.risk.certify import upper_loss_limit
 from taugate.calibration.risk.steps import LossSteps
 from taugate.calibration.settings.rules import CONFIDENCE, ThresholdRule
-from taugate.retrieval.policy.abstention import AnswerRule, ScoreName
-from taugate.retrieval.policy.policy import POLICIES, Mask, keep
+from taugate.policy.policy import POLICIES, Mask, keep
+from taugate.retrieval.abstention import AnswerRule, ScoreName
 from taugate.retrieval.release.evidence import Interval
 from taugate.retrieval.release.outcome_records import PolicyRecord
 from taugate.retrieval.release.refusal_records import QuestionKind, RefusalRecord, RefusedQuestions

@@ -7,7 +7,7 @@ from taugate.retrieval.release.manifest import DataRecord
 from taugate.retrieval.release.promises import percent_at_most
 from taugate.retrieval.release.refusal_records import ErrorLimit, QuestionKind, RefusedQuestions, RequestedLimits
 
-# Descriptions of the scores for people (`taugate.retrieval.policy.abstention.ScoreName`).
+# Descriptions of the scores for people (`taugate.retrieval.abstention.ScoreName`).
 SCORES = {
     "best_similarity": "its best similarity",
     "margin": "how far its best result is ahead of the others",

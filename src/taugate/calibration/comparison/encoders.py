@@ -26,7 +26,7 @@ from taugate.calibration.comparison.measures import EncoderMeasures, general_set
 from taugate.calibration.formats import percent
 from taugate.calibration.metrics.clusters import PerQuery, SamplingUnits
 from taugate.calibration.risk.evidence import min_detectable_loss
-from taugate.retrieval.policy.names import Metric
+from taugate.policy.names import Metric
 from taugate.retrieval.release.evidence import Interval, IsotropyRecord
 from taugate.retrieval.release.measures import ForgettingRecord
 from taugate.retrieval.release.outcome_records import MetricsRecord

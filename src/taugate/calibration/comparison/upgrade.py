@@ -11,7 +11,7 @@ from taugate.calibration.comparison.publish import verdict_sentence
 from taugate.calibration.comparison.rule import Clause, PromotionRule
 from taugate.calibration.formats import fixed
 from taugate.errors import InputError
-from taugate.retrieval.policy.policy import POLICIES
+from taugate.policy.policy import POLICIES
 from taugate.retrieval.release.layout import REFERENCE
 from taugate.retrieval.release.manifest import ReleaseManifest
 from taugate.retrieval.release.outcome_records import PolicyRecord

@@ -27,8 +27,8 @@ from taugate.calibration.study.decide import decide
 from taugate.calibration.study.reranked import RerankedSearch, score_pairs
 from taugate.calibration.study.study import Study, study
 from taugate.errors import EncoderError
+from taugate.policy.score_relevance import SCALES
 from taugate.retrieval.encoder.bert import processor_path
-from taugate.retrieval.policy.score_relevance import SCALES
 from taugate.retrieval.release.adaptation import RerankerAdaptation
 from taugate.retrieval.release.folders import ModelsFolder, RerankerFolder
 from taugate.retrieval.release.golden import TOLERANCE

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from taugate.calibration.metrics.clusters import ClusterIds, SamplingUnits
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.ingestion.dataset.labelled_queries import LabelledQuery
-from taugate.retrieval.policy.policy import Mask
+from taugate.policy.policy import Mask
 
 Parents = NDArray[np.int32] | None
 Positions = NDArray[np.int64]

@@ -22,11 +22,11 @@ from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.drift.signals import overlap_thresholds, share_above
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.ingestion.dataset.labelled_queries import LabelledQueries, LabelledQuery
+from taugate.policy.names import PolicyKind
+from taugate.policy.policy import keep
+from taugate.policy.score_relevance import NO_COMPONENTS, Components
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.index.top_k import Searchable, TopK
-from taugate.retrieval.policy.names import PolicyKind
-from taugate.retrieval.policy.policy import keep
-from taugate.retrieval.policy.score_relevance import NO_COMPONENTS, Components
 from taugate.retrieval.release.evidence import Estimate, Interval
 from taugate.retrieval.release.outcome_records import Abstention, MetricsRecord
 from taugate.retrieval.vectors import Float32, QueryVectors

@@ -23,9 +23,9 @@ from taugate.calibration.metrics.documents import (
     relevant_passages,
 )
 from taugate.ingestion.dataset.labelled_queries import LabelledQuery
+from taugate.policy.names import Metric, PolicyKind
+from taugate.policy.policy import POLICIES, Mask, keep_answered, tried
 from taugate.retrieval.index.top_k import Searchable, TopK
-from taugate.retrieval.policy.names import Metric, PolicyKind
-from taugate.retrieval.policy.policy import POLICIES, Mask, keep_answered, tried
 from taugate.retrieval.vectors import Float32, QueryVectors
 
 OwnPassages = Sequence[tuple[int, ...]]

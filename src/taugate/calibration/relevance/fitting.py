@@ -18,10 +18,10 @@ from threadpoolctl import threadpool_limits
 
 from taugate.calibration.metrics.clusters import ClusterIds
 from taugate.calibration.metrics.documents import Fold, cluster_folds
+from taugate.policy.policy import Mask
+from taugate.policy.relevance import BetaCalibration, Logistic
+from taugate.retrieval.background import Float64
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.policy.background import Float64
-from taugate.retrieval.policy.policy import Mask
-from taugate.retrieval.policy.relevance import BetaCalibration, Logistic
 from taugate.retrieval.vectors import QueryVectors
 
 # Share that the user's own have among the unanswerable ones, as they are what users ask. On three other sets than those

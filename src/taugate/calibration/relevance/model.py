@@ -32,15 +32,9 @@ from taugate.calibration.relevance.fitting import (
     kind_shares,
     map_probabilities,
 )
-from taugate.retrieval.policy.background import (
-    Background,
-    ComputedBackground,
-    Float64,
-    ReadDocuments,
-    mean_and_covariance,
-)
-from taugate.retrieval.policy.relevance import FEATURES, QUERY_FEATURES, Logistic, OnTopic, Relevance, features
-from taugate.retrieval.policy.score_relevance import Components, ScoreRelevance, score_features
+from taugate.policy.relevance import FEATURES, QUERY_FEATURES, Logistic, OnTopic, Relevance, features
+from taugate.policy.score_relevance import Components, ScoreRelevance, score_features
+from taugate.retrieval.background import Background, ComputedBackground, Float64, ReadDocuments, mean_and_covariance
 from taugate.retrieval.vectors import CorpusVectors, Float32, QueryVectors
 
 # C of the factor P(on topic), and the share of off-topic questions that it assumes. With a half, as in the mixture, it

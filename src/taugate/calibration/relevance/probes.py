@@ -17,10 +17,10 @@ from taugate.calibration.metrics.measure import DeepFigures, SearchedQueries
 from taugate.calibration.relevance.fitting import UnansweredQuestions
 from taugate.calibration.relevance.model import AppliedRelevance
 from taugate.ingestion.dataset.beir import Dataset
+from taugate.policy.policy import Mask
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.index.hybrid import words_of
 from taugate.retrieval.index.top_k import Index, TopK
-from taugate.retrieval.policy.policy import Mask
 from taugate.retrieval.vectors import Float32
 
 Positions = NDArray[np.int64]

@@ -11,8 +11,8 @@ from taugate.calibration.formats import percent
 from taugate.calibration.metrics.measure import abstention, risk_coverage
 from taugate.calibration.metrics.ranking import ScoredQueries
 from taugate.calibration.study.outcomes import Calibrated
-from taugate.retrieval.policy.names import PolicyKind
-from taugate.retrieval.policy.policy import POLICIES
+from taugate.policy.names import PolicyKind
+from taugate.policy.policy import POLICIES
 from taugate.retrieval.release.outcome_records import Abstention
 from taugate.retrieval.release.refusal_records import RequestedLimits
 from taugate.retrieval.vectors import Float32

@@ -12,9 +12,9 @@ from taugate.calibration.charts import Axis, Chart, Dot, Figure, LegendEntry
 from taugate.calibration.formats import brief, count, fixed, percent
 from taugate.calibration.metrics.measure import Rows, bootstrapped
 from taugate.calibration.study.outcomes import Calibrated
+from taugate.policy.names import Metric, PolicyKind
+from taugate.policy.policy import POLICIES, keep
 from taugate.retrieval.names import METHODS
-from taugate.retrieval.policy.names import Metric, PolicyKind
-from taugate.retrieval.policy.policy import POLICIES, keep
 from taugate.retrieval.release.evidence import RelevanceRecord, ReliabilityBin
 from taugate.retrieval.vectors import Float32
 

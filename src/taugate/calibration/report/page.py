@@ -50,9 +50,9 @@ from taugate.calibration.report.tradeoff import lost_queries, rule_standings, tr
 from taugate.calibration.settings.rules import MAX_EMPTY
 from taugate.calibration.study.outcomes import Calibrated
 from taugate.ingestion.dataset.labelled_queries import left_out_notes
+from taugate.policy.policy import POLICIES
+from taugate.policy.score_relevance import SCALES
 from taugate.registry.writer import CREATED_AT, RELEASE_ID
-from taugate.retrieval.policy.policy import POLICIES
-from taugate.retrieval.policy.score_relevance import SCALES
 from taugate.retrieval.release.manifest import Manifest, ReleaseManifest
 from taugate.retrieval.release.promises import percent_at_most
 from taugate.retrieval.release.state import UpdateRecord

@@ -25,8 +25,8 @@ from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.relevance.model import EstimatedRelevance
 from taugate.calibration.report.tradeoff import RetrievedDocument, retrieved_document, shortened
 from taugate.calibration.study.outcomes import Calibrated, calibration_questions
-from taugate.retrieval.policy.background import Float64
-from taugate.retrieval.policy.policy import Mask
+from taugate.policy.policy import Mask
+from taugate.retrieval.background import Float64
 from taugate.retrieval.release.queries import CalibrationQuestion, Outcome
 
 # Keeps log-odds and ratios finite: probabilities are float32 and may be exactly 0 or 1.

@@ -13,8 +13,8 @@ from taugate.calibration.metrics.ranking import ScoredQueries
 from taugate.calibration.report.abstaining import ShownQueries
 from taugate.calibration.risk.steps import loss_steps
 from taugate.calibration.study.outcomes import Calibrated
+from taugate.policy.names import Metric, PolicyKind
 from taugate.retrieval.names import METHODS
-from taugate.retrieval.policy.names import Metric, PolicyKind
 from taugate.retrieval.release.evidence import Alternative
 from taugate.retrieval.release.outcome_records import PolicyRecord
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from taugate.calibration.metrics.clusters import SamplingUnits, Unit
 from taugate.calibration.metrics.ranking import JudgedQueries, discounts
 from taugate.calibration.risk.evidence import DocumentBets, DocumentLosses
-from taugate.retrieval.policy.names import Metric
+from taugate.policy.names import Metric
 from taugate.retrieval.vectors import Float32
 
 

@@ -11,9 +11,9 @@ from pydantic.dataclasses import dataclass
 from taugate.calibration.settings.options import Advice, Options, option_of
 from taugate.errors import InputError
 from taugate.ingestion.dataset.labelled_queries import LabelledQueries
+from taugate.policy.names import Metric, ThresholdKind
+from taugate.policy.policy import POLICIES, DecisionScore
 from taugate.retrieval.names import METHODS, STATEMENTS, Method, Statement
-from taugate.retrieval.policy.names import Metric, ThresholdKind
-from taugate.retrieval.policy.policy import POLICIES, DecisionScore
 
 PolicyChoice = Literal[ThresholdKind, "auto"]
 

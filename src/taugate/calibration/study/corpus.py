@@ -25,12 +25,12 @@ from taugate.calibration.study.refusing import LabelledParts, RefusalQuestions
 from taugate.calibration.study.study import DescribedTexts, Parts, Search
 from taugate.calibration.threshold.few_labels import FewLabels
 from taugate.errors import InputError
+from taugate.policy.policy import Mask
+from taugate.retrieval.abstention import AnswerRule
 from taugate.retrieval.index.hybrid import vector_index, words_of
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.top_k import Index
-from taugate.retrieval.policy.abstention import AnswerRule
-from taugate.retrieval.policy.policy import Mask
-from taugate.retrieval.policy.word_match import DocumentWords
+from taugate.retrieval.index.word_match import DocumentWords
 from taugate.retrieval.vectors import Float32, dense_of
 
 # Similarities of equal vectors differ by a few units in the last place of float32, 6e-8 near 1.

@@ -29,8 +29,8 @@ from taugate.calibration.threshold.policy_choice import (
 from taugate.calibration.threshold.shortage import with_shortage
 from taugate.calibration.threshold.strata import QueryStrata, StrataCertifier
 from taugate.errors import InputError
+from taugate.policy.policy import POLICIES
 from taugate.retrieval.names import METHODS
-from taugate.retrieval.policy.policy import POLICIES
 from taugate.retrieval.release.evidence import Alternative, Certificate, RelevanceRecord, StrataRecord, StratumRecord
 from taugate.retrieval.release.outcome_records import LabelsRecord, MetricsRecord, PolicyRecord
 from taugate.retrieval.release.refusal_records import (

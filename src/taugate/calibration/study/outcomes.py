@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from taugate.calibration.abstention.refusal import share_at_most
 from taugate.calibration.study.study import Study
 from taugate.ingestion.dataset.labelled_queries import LabelledQuery
-from taugate.retrieval.policy.policy import POLICIES, Mask
-from taugate.retrieval.policy.score_relevance import component_means
+from taugate.policy.policy import POLICIES, Mask
+from taugate.policy.score_relevance import component_means
 from taugate.retrieval.release.manifest import ReleaseManifest
 from taugate.retrieval.release.outcome_records import PolicyRecord
 from taugate.retrieval.release.queries import MAX_QUESTIONS, CalibrationQuestion, Outcomes, QuestionKind, Reference

@@ -27,8 +27,8 @@ from taugate.calibration.study.corpus import CorpusSearch
 from taugate.calibration.study.refusing import LabelledParts, RefusalQuestions
 from taugate.calibration.study.study import DescribedTexts, Parts, Search
 from taugate.ingestion.dataset.labelled_queries import LabelledQuery
+from taugate.policy.score_relevance import SCALES, Components, RerankerScale
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.policy.score_relevance import SCALES, Components, RerankerScale
 from taugate.retrieval.rerank.reranker import Reranker
 from taugate.retrieval.rerank.stage import FIRST_SCORE, combined, rank
 from taugate.retrieval.vectors import Float32, QueryVectors

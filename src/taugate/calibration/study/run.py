@@ -14,10 +14,10 @@ from taugate.calibration.study.study import Search
 from taugate.errors import InputError
 from taugate.ingestion.runs.judged_run import JudgedRun
 from taugate.ingestion.runs.run import Run
+from taugate.policy.score_relevance import SCALES, Components
+from taugate.retrieval.abstention import AnswerScore
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.policy.abstention import AnswerScore
-from taugate.retrieval.policy.score_relevance import SCALES, Components
 from taugate.retrieval.vectors import Float32
 
 # Best scores that are equal say nothing about the query; if most are, no threshold on them can tell queries apart.

@@ -27,8 +27,8 @@ from taugate.calibration.study.refusing import (
     scored_groups,
 )
 from taugate.calibration.threshold.few_labels import FewLabels
-from taugate.retrieval.policy.abstention import AnswerRule, AnswerScore
-from taugate.retrieval.policy.score_relevance import NO_COMPONENTS, Components
+from taugate.policy.score_relevance import NO_COMPONENTS, Components
+from taugate.retrieval.abstention import AnswerRule, AnswerScore
 from taugate.retrieval.release.evidence import IsotropyRecord
 from taugate.retrieval.release.records import QuerySetRecord
 from taugate.retrieval.vectors import Float32

@@ -14,9 +14,9 @@ from taugate.calibration.risk.certify import CertifiedThreshold
 from taugate.calibration.settings.rules import ThresholdRule
 from taugate.calibration.threshold.policy_choice import CalibrationQueries, choose_policy
 from taugate.errors import InputError
+from taugate.policy.names import Metric, PolicyKind
+from taugate.policy.policy import keep
 from taugate.retrieval.names import METHODS
-from taugate.retrieval.policy.names import Metric, PolicyKind
-from taugate.retrieval.policy.policy import keep
 from taugate.retrieval.release.evidence import Alternative, EvidenceRecord, Level
 from taugate.retrieval.release.outcome_records import PolicyRecord, UnrestrictedThreshold
 from taugate.retrieval.vectors import Float32

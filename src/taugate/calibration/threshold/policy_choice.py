@@ -25,11 +25,11 @@ from taugate.calibration.risk.steps import LossSteps, loss_steps
 from taugate.calibration.settings.rules import PolicyChoice, ThresholdRule
 from taugate.errors import InputError
 from taugate.ingestion.dataset.beir import Dataset
+from taugate.policy.names import PolicyKind
+from taugate.policy.policy import POLICIES, keep
+from taugate.policy.relevance import Relevance
 from taugate.retrieval.index.hybrid import words_of
 from taugate.retrieval.index.top_k import Searchable, TopK
-from taugate.retrieval.policy.names import PolicyKind
-from taugate.retrieval.policy.policy import POLICIES, keep
-from taugate.retrieval.policy.relevance import Relevance
 from taugate.retrieval.release.evidence import Choice, PolicyCandidate
 from taugate.retrieval.release.outcome_records import Machine
 from taugate.retrieval.vectors import Float32, QueryVectors

@@ -31,8 +31,8 @@ from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.threshold.decide import decide_policy
 from taugate.calibration.threshold.policy_choice import CalibrationQueries
 from taugate.ingestion.dataset.labelled_queries import LabelledQueries
+from taugate.policy.names import Metric, PolicyKind
 from taugate.retrieval.names import STATEMENTS
-from taugate.retrieval.policy.names import Metric, PolicyKind
 from taugate.retrieval.release.evidence import Certificate, Shortage
 from taugate.retrieval.release.outcome_records import PolicyRecord
 from taugate.storage.files import Json

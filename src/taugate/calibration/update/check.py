@@ -35,10 +35,10 @@ from taugate.calibration.study.reranked import RerankedCandidates, RerankedSearc
 from taugate.errors import InputError
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.ingestion.dataset.labelled_queries import LabelledQuery
+from taugate.policy.policy import POLICIES, Mask, Policy, keep_answered
+from taugate.retrieval.abstention import AnswerRule
 from taugate.retrieval.documents.store import DocumentStore
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.policy.abstention import AnswerRule
-from taugate.retrieval.policy.policy import POLICIES, Mask, Policy, keep_answered
 from taugate.retrieval.release.evidence import Interval
 from taugate.retrieval.release.outcome_records import PolicyRecord
 from taugate.retrieval.release.reader import Release

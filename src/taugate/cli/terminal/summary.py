@@ -8,8 +8,8 @@ from pathlib import Path
 from taugate.calibration.comparison.publish import Promotion, Published, report
 from taugate.calibration.formats import metrics_line
 from taugate.cli.terminal.output import print_result, say, say_labelled
+from taugate.policy.policy import POLICIES
 from taugate.registry.catalog import unverified_manifest
-from taugate.retrieval.policy.policy import POLICIES
 from taugate.retrieval.release.layout import REPORT
 from taugate.retrieval.release.manifest import ReleaseManifest, RunManifest
 from taugate.retrieval.release.summary import certificate_cost, summary_lines

@@ -20,7 +20,7 @@ from taugate.errors import InputError
 from taugate.ingestion.dataset.lines import LineError, read_lines, read_objects, required_text, stored_file
 from taugate.ingestion.dataset.queries import Origin, read_origin
 from taugate.ingestion.runs.search_request import finite_number
-from taugate.retrieval.policy.score_relevance import SCALES, ScoreScale
+from taugate.policy.score_relevance import SCALES, ScoreScale
 from taugate.retrieval.vectors import Float32
 from taugate.storage.files import Json, sha256_file
 

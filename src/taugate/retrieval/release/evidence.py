@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
 
+from taugate.policy.names import PolicyKind
 from taugate.retrieval.names import Method, Statement
-from taugate.retrieval.policy.names import PolicyKind
 
 if TYPE_CHECKING:
     import numpy as np

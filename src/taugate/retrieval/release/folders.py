@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from taugate.errors import ReleaseError, RerankerUnavailable
+from taugate.policy.policy import Policy, StratumThresholds
+from taugate.policy.relevance import Relevance
+from taugate.policy.score_relevance import ScoreRelevance
+from taugate.retrieval.abstention import AnswerRule, AnswerScore
 from taugate.retrieval.documents.filters import composed, sort_key
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.names import FileNames, ReleaseFolder
-from taugate.retrieval.policy.abstention import AnswerRule, AnswerScore
-from taugate.retrieval.policy.policy import Policy, StratumThresholds
-from taugate.retrieval.policy.relevance import Relevance
-from taugate.retrieval.policy.score_relevance import ScoreRelevance
 from taugate.retrieval.release import golden
 from taugate.retrieval.release.golden import GoldenQuery
 from taugate.retrieval.release.layout import (

@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.errors import InputError, ReleaseError
+from taugate.retrieval.abstention import needs_words
+from taugate.retrieval.background import Read, ReadDocuments
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import OFFSETS, TEXTS, Documents, DocumentStore
 from taugate.retrieval.encoder.encoder import CONFIG, FILES, ExportedEncoder, RequestedPrecision
@@ -20,8 +22,6 @@ from taugate.retrieval.engines.connect import EngineAccess
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.top_k import Index, Passages
 from taugate.retrieval.names import INDEX, INDEX_KINDS, VECTORS, FileNames, ReleaseFolder, disagreement
-from taugate.retrieval.policy.abstention import needs_words
-from taugate.retrieval.policy.background import Read, ReadDocuments
 from taugate.retrieval.release.layout import (
     ENCODER_FOLDER,
     ENCODER_FOLDERS,

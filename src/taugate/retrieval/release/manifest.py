@@ -8,10 +8,10 @@ import numpy as np
 from pydantic import Field, field_validator
 from pydantic_core import PydanticCustomError
 
+from taugate.policy.score_relevance import ScoreScale
 from taugate.retrieval.encoder.encoder import EncoderConfig
 from taugate.retrieval.engines.connect import EngineRecord
 from taugate.retrieval.names import Kind
-from taugate.retrieval.policy.score_relevance import ScoreScale
 from taugate.retrieval.release.adaptation import AdaptationRecord
 from taugate.retrieval.release.evidence import (
     Alternative,

@@ -7,8 +7,8 @@ import numpy as np
 from pydantic import BeforeValidator, Field, FiniteFloat, model_validator
 from pydantic_core import PydanticCustomError
 
+from taugate.policy.names import Metric, PolicyKind
 from taugate.retrieval.names import Method, Statement
-from taugate.retrieval.policy.names import Metric, PolicyKind
 from taugate.retrieval.release.evidence import (
     MAX_FLOAT32,
     Certificate,

@@ -10,9 +10,9 @@ import orjson
 from pydantic import Field, TypeAdapter, ValidationError
 
 from taugate.errors import ReleaseError
+from taugate.policy.score_relevance import RerankerScale
 from taugate.retrieval.encoder.bert import Precision
 from taugate.retrieval.names import MAX_WEIGHT
-from taugate.retrieval.policy.score_relevance import RerankerScale
 from taugate.retrieval.release.evidence import EvidenceRecord, Interval, Record, RelevanceRecord
 from taugate.retrieval.release.outcome_records import MetricsRecord, PolicyRecord
 from taugate.retrieval.release.refusal_records import RefusalRecord

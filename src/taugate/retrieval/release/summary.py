@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from taugate.retrieval.policy.policy import POLICIES
+from taugate.policy.policy import POLICIES
 from taugate.retrieval.release.evidence import Certificate
 from taugate.retrieval.release.manifest import ReleaseManifest
 from taugate.retrieval.release.outcome_records import PolicyRecord

@@ -21,8 +21,8 @@ import orjson
 from pydantic import ValidationError
 
 from taugate.errors import InputError, ReleaseError
+from taugate.policy.policy import POLICIES
 from taugate.retrieval.names import disagreement
-from taugate.retrieval.policy.policy import POLICIES
 from taugate.retrieval.release.folders import names_of
 from taugate.retrieval.release.layout import (
     MANIFEST,

@@ -17,8 +17,8 @@ import orjson
 from cachetools import LRUCache
 
 from taugate.errors import InputError, RerankerUnavailable
+from taugate.policy.score_relevance import RerankerScale
 from taugate.retrieval.encoder.bert import Precision
-from taugate.retrieval.policy.score_relevance import RerankerScale
 from taugate.retrieval.rerank.reranker import RerankerKind, checked_scores
 from taugate.retrieval.vectors import Float32
 from taugate.storage.files import Json, read_secret

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Generic, NamedTuple, Self, TypeVar
 
 from pydantic import BaseModel, Field
 
+from taugate.policy.names import PolicyKind
 from taugate.retrieval import golden_results
 from taugate.retrieval.documents.filters import Filter
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.gate import Gate
 from taugate.retrieval.golden_results import GoldenResults
 from taugate.retrieval.index.top_k import Fields
-from taugate.retrieval.policy.names import PolicyKind
 from taugate.retrieval.release.layout import GOLDEN
 from taugate.retrieval.release.manifest import RunManifest
 from taugate.retrieval.release.queries import CurvePoint, Reference, quantiles, threshold_curve

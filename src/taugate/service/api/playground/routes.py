@@ -12,8 +12,8 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
+from taugate.policy.policy import POLICIES
 from taugate.retrieval.documents.store import Document
-from taugate.retrieval.policy.policy import POLICIES
 from taugate.retrieval.query import Query
 from taugate.service.api.schemas import SearchFields, StrictRequest
 from taugate.service.api.search import read_query

@@ -11,8 +11,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from taugate.policy.names import Metric, PolicyKind
 from taugate.retrieval.documents.filters import Filter, OneOf, SortKey
-from taugate.retrieval.policy.names import Metric, PolicyKind
 from taugate.retrieval.vectors import Float32
 
 Mask = NDArray[np.bool_]

@@ -14,19 +14,14 @@ from typing import Literal, NamedTuple, Self, get_args
 import numpy as np
 
 from taugate.errors import ReleaseError
+from taugate.policy.policy import Mask
+from taugate.policy.relevance import Logistic
+from taugate.policy.score_relevance import NO_COMPONENTS, Components, component_signal_names, component_signals
+from taugate.retrieval.background import Float64, similarity_moments
+from taugate.retrieval.index import word_match
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.policy import word_match
-from taugate.retrieval.policy.background import Float64, similarity_moments
-from taugate.retrieval.policy.policy import Mask
-from taugate.retrieval.policy.relevance import Logistic
-from taugate.retrieval.policy.score_relevance import (
-    NO_COMPONENTS,
-    Components,
-    component_signal_names,
-    component_signals,
-)
-from taugate.retrieval.policy.word_match import DocumentWords, ReadableDocuments
+from taugate.retrieval.index.word_match import DocumentWords, ReadableDocuments
 from taugate.retrieval.vectors import Float32, QueryVectors, dense_of
 from taugate.storage.tensors import Arrays, read_tensors, write_tensors
 
