@@ -29,13 +29,13 @@ from benchmarks.serving.load import LoadJob
 from benchmarks.serving.servers import Server
 from benchmarks.serving.services import taugate
 from taugate.registry.catalog import find
+from taugate.release.names import Kind
+from taugate.release.verify import verify_searchable
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.hardware import gpu_count
 from taugate.retrieval.index.approximate import AnyIndex, ApproximateIndex, build
 from taugate.retrieval.index.files import load_index, save
-from taugate.retrieval.names import Kind
-from taugate.retrieval.release.loading import encoder_folders
-from taugate.retrieval.release.verify import verify_searchable
+from taugate.retrieval.loading import encoder_folders
 from taugate.retrieval.vectors import Float32
 
 KINDS: tuple[Kind, ...] = ("flat", "flat-float16", "ivf-flat")

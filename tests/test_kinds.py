@@ -11,8 +11,8 @@ import taugate
 from taugate.policy.names import ThresholdKind
 from taugate.policy.policy import POLICIES
 from taugate.policy.score_relevance import SCALES, ScoreScale
+from taugate.release.names import INDEX_KINDS, METHODS, STATEMENTS, Kind, Method, Statement
 from taugate.retrieval.engines.engine import EngineChoice
-from taugate.retrieval.names import INDEX_KINDS, METHODS, STATEMENTS, Kind, Method, Statement
 from taugate.retrieval.rerank.reranker import RerankerKind
 
 ROOT = Path(taugate.__file__).parent
@@ -22,7 +22,7 @@ FOLDERS = {
     "retrieval/index": {*get_args(Kind)},
     "retrieval/engines": {*get_args(EngineChoice)},
     "retrieval/rerank": {*get_args(RerankerKind)} - {"endpoint"},  # an encoder may be behind one as well
-    "retrieval/release": {*get_args(Method), *get_args(Statement)} - {"fixed"},  # a length of texts may be as well
+    "release": {*get_args(Method), *get_args(Statement)} - {"fixed"},  # a length of texts may be as well
 }
 MODULES = {
     "service/runtime/resources.py",  # asks whether the module named faiss is loaded

@@ -27,11 +27,11 @@ from taugate.calibration.abstention.choose import (
 )
 from taugate.calibration.metrics.clusters import SamplingUnits, clusters
 from taugate.calibration.settings.rules import MAX_EMPTY, AbstentionRule
+from taugate.release.refusal_records import RequestedLimits
 from taugate.retrieval.abstention import MODEL_SIGNALS
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.word_match import DocumentWords
-from taugate.retrieval.release.refusal_records import RequestedLimits
 from taugate.retrieval.vectors import Float32
 
 HEADING = "Both limits, on documents that had no say"

@@ -19,10 +19,10 @@ from taugate.calibration.encoding.source import DEFAULT_ENCODER
 from taugate.calibration.progress import Job
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.ingestion.dataset.location import write_sample
+from taugate.release.refusal_records import QuestionKind, RefusalRecord, RefusedQuestions
 from taugate.retrieval.index.hybrid import HybridIndex
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.words import RULE, hybrid_vectors
-from taugate.retrieval.release.refusal_records import QuestionKind, RefusalRecord, RefusedQuestions
 from taugate.retrieval.vectors import QueryVectors, dense_of
 
 HEADING = "The default refusal: refused and lost"

@@ -15,7 +15,7 @@ from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.threshold.decide import decide_policy
 from taugate.calibration.threshold.policy_choice import CalibrationQueries, with_enough_evidence
 from taugate.policy.policy import keep
-from taugate.retrieval.names import Statement
+from taugate.release.names import Statement
 
 LOSSES = (0.01, 0.02, 0.05)
 PAPERS = ThresholdRule("bootstrap", "similarity")

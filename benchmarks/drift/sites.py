@@ -13,7 +13,7 @@ from benchmarks.drift.plan import DriftPlan
 from benchmarks.drift.traffic import Pool, encoded, labelled, released
 from benchmarks.markdown import share, table
 from taugate.policy.policy import POLICIES, keep
-from taugate.retrieval.release.reader import Release
+from taugate.retrieval.reader import Release
 from taugate.retrieval.vectors import Float32
 
 HEADING = "Another site of the corpus"

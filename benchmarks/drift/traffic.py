@@ -18,7 +18,7 @@ from taugate.policy.policy import POLICIES, keep
 from taugate.registry.catalog import find
 from taugate.retrieval.index.top_k import Index
 from taugate.retrieval.query import Query
-from taugate.retrieval.release.reader import Release, load
+from taugate.retrieval.reader import Release, load
 from taugate.retrieval.vectors import Float32
 
 _RANDOM = 64  # random documents of each query, of which every draw takes some

@@ -21,12 +21,12 @@ from taugate.calibration.metrics.documents import Parents
 from taugate.calibration.progress import Job
 from taugate.calibration.settings.settings import CandidateSettings
 from taugate.ingestion.dataset.labelled_queries import LabelledQuery
+from taugate.release.search_records import GateRecord
 from taugate.retrieval.engines.connect import EngineRecord, SampleDigest, open_verified, sampled_positions, shard_digest
 from taugate.retrieval.engines.engine import Engine, Rows
 from taugate.retrieval.engines.search import EngineIndex
 from taugate.retrieval.index.flat import SPARE, FlatIndex
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.release.search_records import GateRecord
 from taugate.retrieval.vectors import Float32, dense_of
 
 HEADING = "What is found, and how fast"

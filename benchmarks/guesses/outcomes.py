@@ -17,8 +17,8 @@ from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.study.decide import decide
 from taugate.calibration.threshold.shortage import evidence_bound
 from taugate.ingestion.dataset.judgements import TEST
-from taugate.retrieval.release.evidence import Interval
-from taugate.retrieval.release.outcome_records import PolicyRecord
+from taugate.release.evidence import Interval
+from taugate.release.outcome_records import PolicyRecord
 
 MAX_LOSS = 0.02
 _BOOTSTRAPS = 1000

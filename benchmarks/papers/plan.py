@@ -18,9 +18,9 @@ from taugate.calibration.metrics.ranking import JudgedQueries, ScoredQueries
 from taugate.calibration.settings.settings import DEFAULT_OVERLAP_PERCENTILE, CalibrationSettings
 from taugate.calibration.threshold.decide import bootstrap_threshold
 from taugate.drift.signals import overlap_thresholds, share_above
+from taugate.release.evidence import Interval
+from taugate.release.outcome_records import MetricsRecord
 from taugate.retrieval.index.flat import FlatIndex
-from taugate.retrieval.release.evidence import Interval
-from taugate.retrieval.release.outcome_records import MetricsRecord
 from taugate.retrieval.vectors import Float32, dense_of
 
 K = 5

@@ -10,7 +10,7 @@ from benchmarks.papers.thresholds import MEASURED, NOT_PUBLISHED, NOT_RUN
 from taugate.calibration.acceptance.baseline import SearchTrial
 from taugate.calibration.acceptance.projection import ProjectionCandidate, Variant, cross_validated, retained
 from taugate.calibration.metrics.clusters import PerQuery
-from taugate.retrieval.release.search_records import ProjectionKind
+from taugate.release.search_records import ProjectionKind
 from taugate.retrieval.vectors import Float32, Projection, dense_of
 
 HEADING = "Query-PCA paper: projections (Tables 1, 4 and 9 to 13)"

@@ -23,14 +23,14 @@ from taugate.cli import main as cli
 from taugate.errors import EncoderError, ReleaseError
 from taugate.ingestion.dataset.beir import read_dataset
 from taugate.registry.catalog import current_id
+from taugate.release.adaptation import ADAPTATION, DOCUMENTS
+from taugate.release.verify import verify_searchable
 from taugate.retrieval.encoder.encoder import CONFIG, ExportedEncoder
 from taugate.retrieval.encoder.graph import MODEL
 from taugate.retrieval.encoder.tokenizer import TOKENIZER
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.query import Query
-from taugate.retrieval.release.adaptation import ADAPTATION, DOCUMENTS
-from taugate.retrieval.release.reader import load
-from taugate.retrieval.release.verify import verify_searchable
+from taugate.retrieval.reader import load
 from tests.adaptation.test_exported_base import with_product
 from tests.calibration.commands import refusal
 from tests.calibration.update.corpora import Updating, documents_of, manifest_of, mixed_changes, newer

@@ -13,7 +13,7 @@ from taugate.registry import history
 from taugate.registry.catalog import current_id
 from taugate.registry.promotion import promote
 from taugate.registry.signing import read_private_key, sign
-from taugate.retrieval.release.layout import HISTORY, OUTCOMES
+from taugate.release.layout import HISTORY, OUTCOMES
 from tests.calibration.comparison.measured import hits, other_queries, release_with
 from tests.keys import write_keys
 from tests.retrieval.release.clones import clone, of_another_encoder, without_a_cut

@@ -11,8 +11,8 @@ from taugate.cli import main as cli
 from taugate.ingestion.dataset.queries import read_queries
 from taugate.ingestion.dataset.questions import off_topic_sent
 from taugate.registry.catalog import find
+from taugate.release.verify import verify
 from taugate.retrieval.encoder.encoder import ExportedEncoder
-from taugate.retrieval.release.verify import verify
 from tests.calibration.commands import failure
 from tests.cli.judging.pressed import press
 from tests.fake_encoder import DIMENSION

@@ -12,11 +12,11 @@ import pytest
 from taugate.errors import ReleaseError
 from taugate.registry.catalog import release_ids
 from taugate.registry.erasure import erase
+from taugate.release.layout import ABSTENTION, LEXICAL
 from taugate.retrieval.abstention import AnswerScore
 from taugate.retrieval.index.word_match import TYPES, from_sentences
 from taugate.retrieval.index.words import terms, words
-from taugate.retrieval.release.layout import ABSTENTION, LEXICAL
-from taugate.retrieval.release.reader import Release, load
+from taugate.retrieval.reader import Release, load
 from taugate.storage.tensors import read_tensors, write_tensors
 from tests.compatibility.write import FOLDER
 

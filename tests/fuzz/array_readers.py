@@ -12,6 +12,8 @@ from taugate.calibration.export.bert import Bert, BertLayer, Product
 from taugate.drift.observations import calibration_observations
 from taugate.policy.names import PolicyKind
 from taugate.policy.relevance import FEATURES, Logistic, OnTopic, Relevance
+from taugate.release.layout import ABSTENTION, LEXICAL, METADATA, OUTCOMES, REFERENCE, RELEVANCE
+from taugate.release.queries import Outcomes, Reference, threshold_curve
 from taugate.retrieval.abstention import MODEL_SIGNALS, AnswerScore
 from taugate.retrieval.background import Background
 from taugate.retrieval.documents.filters import OneOf, Range
@@ -22,8 +24,6 @@ from taugate.retrieval.encoder.graph import LAYOUT, MODEL, GraphWeights
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.index.words import query_terms
-from taugate.retrieval.release.layout import ABSTENTION, LEXICAL, METADATA, OUTCOMES, REFERENCE, RELEVANCE
-from taugate.retrieval.release.queries import Outcomes, Reference, threshold_curve
 from taugate.retrieval.vectors import Projection
 from taugate.storage.tensors import write_tensors
 from tests.compatibility.write import FOLDER

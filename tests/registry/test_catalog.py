@@ -14,8 +14,8 @@ from taugate.errors import ReleaseError
 from taugate.registry.catalog import current_id, find, match_id, release_ids, summarize
 from taugate.registry.signing import read_private_key, sign
 from taugate.registry.writer import write
-from taugate.retrieval.release.layout import MANIFEST
-from taugate.retrieval.release.manifest import Manifest
+from taugate.release.layout import MANIFEST
+from taugate.release.manifest import Manifest
 from tests.keys import write_keys
 from tests.retrieval.release.clones import SUMMARY, clone, with_refusals, without_a_cut, without_refusals
 

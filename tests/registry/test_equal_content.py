@@ -6,8 +6,8 @@ from taugate.calibration.comparison.publish import Promotion, Published
 from taugate.cli.terminal.summary import CalibratedRelease
 from taugate.registry.catalog import release_ids
 from taugate.registry.writer import without_equal
-from taugate.retrieval.release.layout import MANIFEST
-from taugate.retrieval.release.verify import verify
+from taugate.release.layout import MANIFEST
+from taugate.release.verify import verify
 from tests.retrieval.release.clones import clone, without_a_cut
 
 

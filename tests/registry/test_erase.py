@@ -14,15 +14,15 @@ from taugate.registry.erasure import erase
 from taugate.registry.promotion import promote
 from taugate.registry.prune import prune
 from taugate.registry.signing import read_private_key, sign
+from taugate.release.layout import LEXICAL, MANIFEST, QUESTIONS
+from taugate.release.manifest import Manifest
+from taugate.release.verify import TrustedKeys, verify
 from taugate.retrieval.background import mean_and_covariance
 from taugate.retrieval.index.hybrid import HybridIndex
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.words import query_terms, terms
 from taugate.retrieval.query import Query
-from taugate.retrieval.release.layout import LEXICAL, MANIFEST, QUESTIONS
-from taugate.retrieval.release.manifest import Manifest
-from taugate.retrieval.release.reader import Release, load
-from taugate.retrieval.release.verify import TrustedKeys, verify
+from taugate.retrieval.reader import Release, load
 from tests.calibration.commands import arguments, small
 from tests.keys import write_keys
 

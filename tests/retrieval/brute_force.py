@@ -24,7 +24,7 @@ from taugate.retrieval.index.hybrid import HybridIndex, vector_index
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.index.words import query_terms
 from taugate.retrieval.query import Explanation, Query
-from taugate.retrieval.release.reader import Release, load
+from taugate.retrieval.reader import Release, load
 from taugate.retrieval.retriever import Retriever
 from tests.chunked_release import write_chunked_release
 from tests.fake_encoder import write_fake_encoder

@@ -16,7 +16,7 @@ from taugate.retrieval.explanation import explain
 from taugate.retrieval.index.hybrid import vector_index
 from taugate.retrieval.index.top_k import DocumentSubset, TopK
 from taugate.retrieval.query import Explanation, Query, UnknownDocument
-from taugate.retrieval.release.reader import Release, load
+from taugate.retrieval.reader import Release, load
 from taugate.retrieval.vectors import Float32
 from tests.chunked_release import write_chunked_release
 from tests.retrieval.brute_force import check

@@ -41,18 +41,12 @@ from taugate.calibration.settings.settings import (
 )
 from taugate.calibration.threshold.decide import bootstrap_threshold
 from taugate.ingestion.dataset.labelled_queries import LabelledQuery
+from taugate.release.adaptation import AdaptationGain, BeforeAfter
+from taugate.release.evidence import Estimate, Interval
+from taugate.release.measures import EncoderRow, FamiliarityRecord, MeasuresRecord, SeparationRecord, SpectrumRecord
+from taugate.release.search_records import GateRecord, PairedLoss
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.words import hybrid_vectors
-from taugate.retrieval.release.adaptation import AdaptationGain, BeforeAfter
-from taugate.retrieval.release.evidence import Estimate, Interval
-from taugate.retrieval.release.measures import (
-    EncoderRow,
-    FamiliarityRecord,
-    MeasuresRecord,
-    SeparationRecord,
-    SpectrumRecord,
-)
-from taugate.retrieval.release.search_records import GateRecord, PairedLoss
 from taugate.retrieval.vectors import Float32
 
 BASE = "base"  # name of the base encoder in comparisons

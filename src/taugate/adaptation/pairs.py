@@ -27,11 +27,11 @@ from taugate.ingestion.dataset.beir import Dataset
 from taugate.ingestion.dataset.labelled_queries import LabelledQuery
 from taugate.ingestion.dataset.queries import PEOPLE
 from taugate.ingestion.queries.generate import crop, sampling_key
+from taugate.release.adaptation import PairsRecord
 from taugate.retrieval.documents.store import DocumentStore
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.words import query_terms
-from taugate.retrieval.release.adaptation import PairsRecord
 from taugate.retrieval.vectors import Float32
 
 _MAX_QUERIES = {TRAIN: 4096, VALIDATION: 1024}  # queries in a part; a training step uses fewer

@@ -19,9 +19,9 @@ from taugate.calibration.metrics.documents import Parents, relevant_passages
 from taugate.calibration.progress import Job
 from taugate.errors import InputError
 from taugate.ingestion.dataset.labelled_queries import LabelledQuery
+from taugate.release.adaptation import RecipeName, RecipeTrial, TrainingRecord, WhiteningRecord
 from taugate.retrieval.documents.store import DocumentStore
 from taugate.retrieval.encoder.encoder import ExportedEncoder
-from taugate.retrieval.release.adaptation import RecipeName, RecipeTrial, TrainingRecord, WhiteningRecord
 from taugate.retrieval.vectors import Float32
 
 _STREAM = 3  # random stream of the seed for the pairs of the adapter

@@ -32,9 +32,9 @@ from taugate.calibration.encoding.rerankers import encode_tokens, rarity
 from taugate.calibration.export.rerankers import OWN_WEIGHT, encoder_tokens, export_cross_encoder, export_token_vectors
 from taugate.calibration.export.torch_model import prompt_of
 from taugate.calibration.progress import Job
+from taugate.release.adaptation import RerankerStage
 from taugate.retrieval.documents.store import Documents
 from taugate.retrieval.encoder.encoder import Role
-from taugate.retrieval.release.adaptation import RerankerStage
 from taugate.retrieval.rerank.cross_encoder import CrossEncoder
 from taugate.retrieval.rerank.late_interaction import TOKEN_VECTORS, LateInteraction
 from taugate.retrieval.rerank.reranker import Reranker, TextReranker

@@ -37,9 +37,9 @@ from taugate.errors import InputError
 from taugate.ingestion.dataset.vectors import has_vectors
 from taugate.registry.catalog import pointed_id
 from taugate.registry.writer import without_equal
+from taugate.release.layout import CURRENT
+from taugate.release.manifest import ReleaseManifest
 from taugate.retrieval.encoder.loading import VECTORS
-from taugate.retrieval.release.layout import CURRENT
-from taugate.retrieval.release.manifest import ReleaseManifest
 from taugate.storage.files import Json
 
 if TYPE_CHECKING:  # needs the extra `calibration`

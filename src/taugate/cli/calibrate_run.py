@@ -23,7 +23,7 @@ from taugate.cli.terminal.options import Appearance, option, parameters, specifi
 from taugate.cli.terminal.promotion import PROMOTION, PromotionOptions
 from taugate.ingestion.runs.recording import off_topic_run
 from taugate.policy.score_relevance import ScoreScale
-from taugate.retrieval.release.manifest import ReleaseManifest
+from taugate.release.manifest import ReleaseManifest
 
 if TYPE_CHECKING:  # needs the extra `calibration`
     from taugate.calibration.progress import Job

@@ -28,15 +28,15 @@ from taugate.cli.terminal.options import (
 from taugate.cli.terminal.output import aligned, print_result, say, say_labelled
 from taugate.errors import InputError
 from taugate.policy.names import Metric
+from taugate.release.evidence import Interval
 from taugate.retrieval.encoder.loading import VECTORS
-from taugate.retrieval.release.evidence import Interval
 from taugate.storage.files import Json
 
 if TYPE_CHECKING:  # needs the extra `calibration`
     from collections.abc import Iterator, Sequence
 
     from taugate.calibration.comparison.encoders import EncoderComparison, MeasuredEncoder
-    from taugate.retrieval.release.evidence import Estimate
+    from taugate.release.evidence import Estimate
 
 _SHARE = Advice("give a share above 0 and below 1")
 _Share = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False), _SHARE]

@@ -14,7 +14,7 @@ from taugate.cli.terminal.options import Appearance, AsJson, Releases, command_o
 from taugate.cli.terminal.output import print_result, printable, say
 from taugate.drift.signals import AVERAGE_RUN_LENGTH, BLOCK, MAX_IN_BLOCK, MIN_EFFECT, MIN_IN_BLOCK, BlockRule, Rules
 from taugate.errors import InputError
-from taugate.retrieval.release.layout import baseline_path
+from taugate.release.layout import baseline_path
 from taugate.storage.files import Json
 
 

@@ -105,7 +105,7 @@ def _sources(options: JudgeOptions) -> "Sources":
     """Return where a new sample comes from; raises InputError unless it is either a run or a release."""
     from taugate.ingestion.labels.judging import Sources
     from taugate.registry.catalog import find
-    from taugate.retrieval.release.reader import load
+    from taugate.retrieval.reader import load
 
     releases, run = options.releases, options.run
     if run is not None and (releases or options.release or options.log):

@@ -36,8 +36,8 @@ from taugate.drift.signals import (
     shifted,
     theta_of,
 )
-from taugate.retrieval.release.evidence import DriftRecord, Shift, Shifts
-from taugate.retrieval.release.queries import Reference
+from taugate.release.evidence import DriftRecord, Shift, Shifts
+from taugate.release.queries import Reference
 
 # λ as a share of the largest one that keeps L positive. The mean of a block varies little, so the boldest bet is best
 # against a clear shift; the cautious ones are for shifts that only some of the blocks show.

@@ -9,7 +9,7 @@ from typing import Any, Generic, Self, TypeVar
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from taugate.retrieval.release.queries import Reference
+from taugate.release.queries import Reference
 from taugate.retrieval.vectors import Float32
 
 Float64 = NDArray[np.float64]

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.drift.observations import Float64, JudgedReplies, Judgements, Observations, calibration_observations
-from taugate.retrieval.release.evidence import Interval
-from taugate.retrieval.release.outcome_records import BootstrapRecord
-from taugate.retrieval.release.queries import Reference
+from taugate.release.evidence import Interval
+from taugate.release.outcome_records import BootstrapRecord
+from taugate.release.queries import Reference
 from taugate.retrieval.vectors import Float32
 
 # Half of Cohen's small effect: a share of 50 % that becomes 55 %, or one of 5 % that becomes 7.4 %.

@@ -10,9 +10,9 @@ from taugate.calibration.abstention.words import limits_remedy
 from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.settings.rules import MAX_EMPTY, AbstentionRule, ThresholdRule
 from taugate.errors import InputError
-from taugate.retrieval.release.manifest import DataRecord
-from taugate.retrieval.release.promises import percent_at_most
-from taugate.retrieval.release.refusal_records import RefusalRecord, RequestedLimits
+from taugate.release.manifest import DataRecord
+from taugate.release.promises import percent_at_most
+from taugate.release.refusal_records import RefusalRecord, RequestedLimits
 
 
 def alone(scores: np.ndarray) -> CertifyingScores:

@@ -12,9 +12,9 @@ from taugate.cli import main as cli
 from taugate.ingestion.dataset.beir import read_dataset
 from taugate.ingestion.dataset.questions import off_topic_table
 from taugate.registry.catalog import current_id
+from taugate.release.layout import content_digest
 from taugate.retrieval.query import Query
-from taugate.retrieval.release.layout import content_digest
-from taugate.retrieval.release.reader import load
+from taugate.retrieval.reader import load
 from tests.calibration.commands import Capture, arguments, refusal, small
 from tests.fake_encoder import write_fake_encoder
 

@@ -25,11 +25,11 @@ from taugate.cli import main as cli
 from taugate.errors import ReleaseError
 from taugate.ingestion.dataset.labelled_queries import LabelledQuery
 from taugate.registry.catalog import current_id
+from taugate.release.evidence import Interval
+from taugate.release.layout import PROJECTION
+from taugate.release.search_records import GateRecord, PairedLoss
 from taugate.retrieval.query import Query
-from taugate.retrieval.release.evidence import Interval
-from taugate.retrieval.release.layout import PROJECTION
-from taugate.retrieval.release.reader import load
-from taugate.retrieval.release.search_records import GateRecord, PairedLoss
+from taugate.retrieval.reader import load
 from tests.vectors import unit
 
 D, DOCUMENTS, QUERIES = 32, 120, 90

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from taugate.retrieval.release.layout import OUTCOMES
-from taugate.retrieval.release.queries import Outcomes
+from taugate.release.layout import OUTCOMES
+from taugate.release.queries import Outcomes
 from tests.retrieval.release.clones import clone
 
 K = 5

@@ -14,10 +14,10 @@ from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.risk.evidence import min_detectable_loss
 from taugate.errors import InputError, ReleaseError
 from taugate.registry.catalog import find
-from taugate.retrieval.release.layout import OUTCOMES
-from taugate.retrieval.release.manifest import Manifest
-from taugate.retrieval.release.queries import Outcomes
-from taugate.retrieval.release.verify import verify
+from taugate.release.layout import OUTCOMES
+from taugate.release.manifest import Manifest
+from taugate.release.queries import Outcomes
+from taugate.release.verify import verify
 from tests.calibration.comparison.measured import K, outcomes, share
 
 

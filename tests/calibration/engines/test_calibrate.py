@@ -18,16 +18,16 @@ from taugate.policy.relevance import Relevance
 from taugate.registry.catalog import current_id, release_ids
 from taugate.registry.history import calibration_lock
 from taugate.registry.prune import prune_collections
+from taugate.release.layout import ENCODER_FOLDER, LEXICAL, OUTCOMES, REFERENCE, RELEVANCE
+from taugate.release.queries import Outcomes, Reference
+from taugate.release.verify import verify_searchable
 from taugate.retrieval.background import ComputedBackground
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.engines.connect import EngineRecord
 from taugate.retrieval.engines.engine import Engine, EngineKind
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.query import Query
-from taugate.retrieval.release.layout import ENCODER_FOLDER, LEXICAL, OUTCOMES, REFERENCE, RELEVANCE
-from taugate.retrieval.release.queries import Outcomes, Reference
-from taugate.retrieval.release.reader import load
-from taugate.retrieval.release.verify import verify_searchable
+from taugate.retrieval.reader import load
 from tests.calibration.commands import Capture, arguments, refusal, small
 from tests.calibration.engines.comparing import close
 from tests.calibration.engines.conftest import OPTIONS as LOSS

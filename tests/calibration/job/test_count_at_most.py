@@ -11,9 +11,9 @@ from taugate.calibration.settings.rules import ThresholdRule
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.cli import main as cli
 from taugate.ingestion.dataset.beir import read_dataset
-from taugate.retrieval.release.layout import REPORT
-from taugate.retrieval.release.summary import summary_lines
-from taugate.retrieval.release.verify import verify
+from taugate.release.layout import REPORT
+from taugate.release.summary import summary_lines
+from taugate.release.verify import verify
 from tests.calibration.commands import Capture, arguments, failure, repeat_first, small
 
 OPTIONS = ("--max-loss", "0.05", "--policy", "similarity", "--holdout", "0", "--refuse", "off", "--no-promote")

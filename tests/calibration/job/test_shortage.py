@@ -9,8 +9,8 @@ from scipy import stats
 
 from taugate.calibration.report.terminal import statement
 from taugate.calibration.threshold.shortage import evidence_bound
-from taugate.retrieval.release.layout import REPORT
-from taugate.retrieval.release.verify import verify
+from taugate.release.layout import REPORT
+from taugate.release.verify import verify
 from tests.calibration.commands import Capture, repeat_first, small
 
 OPTIONS = ("--max-loss", "0.05", "--policy", "similarity", "--no-promote")

@@ -18,10 +18,10 @@ from ir_measures import nDCG
 from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.cli import main as cli
 from taugate.ingestion.dataset.labelled_queries import LabelledQuery
+from taugate.release.layout import ENCODER_FOLDER
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.index.files import load_index
 from taugate.retrieval.index.flat import FlatIndex
-from taugate.retrieval.release.layout import ENCODER_FOLDER
 from tests.fake_encoder import write_fake_encoder
 
 TOLERANCE = 1e-9

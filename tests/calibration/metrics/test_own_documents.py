@@ -12,7 +12,7 @@ from taugate.ingestion.dataset.labelled_queries import LabelledQuery
 from taugate.registry.catalog import current_id
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.release.reader import load
+from taugate.retrieval.reader import load
 from tests.calibration.commands import Capture, refusal, small
 
 OWN = ((7,), (), (1, 2))

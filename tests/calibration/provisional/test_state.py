@@ -13,7 +13,7 @@ from taugate.calibration.provisional import (
     lower_limit,
 )
 from taugate.ingestion.dataset.labelled_queries import LabelledQuery
-from taugate.retrieval.release.records import MIN_QUERIES
+from taugate.release.records import MIN_QUERIES
 
 
 def hits(found: int, queries: int) -> np.ndarray:

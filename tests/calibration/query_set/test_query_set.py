@@ -24,8 +24,8 @@ from taugate.calibration.query_set.measure import (
 )
 from taugate.calibration.query_set.warnings import QuerySetSigns, query_set_warnings
 from taugate.ingestion.dataset.labelled_queries import LabelledQuery
+from taugate.release.records import QuerySetRecord
 from taugate.retrieval.index.flat import FlatIndex
-from taugate.retrieval.release.records import QuerySetRecord
 from taugate.retrieval.vectors import Float32, pair_similarity
 from tests.vectors import unit
 

@@ -19,9 +19,9 @@ from taugate.calibration.recalibration.settings import (
 )
 from taugate.calibration.settings.settings import CalibrationSettings, CandidateSettings, GateSettings
 from taugate.errors import InputError
-from taugate.retrieval.release.manifest import Manifest
-from taugate.retrieval.release.search_records import GateRecord
-from taugate.retrieval.release.verify import verify_searchable
+from taugate.release.manifest import Manifest
+from taugate.release.search_records import GateRecord
+from taugate.release.verify import verify_searchable
 from tests.registry.conftest import copy, first
 
 pytestmark = pytest.mark.slow

@@ -12,8 +12,8 @@ from taugate.calibration.risk import words
 from taugate.calibration.risk.certify import LossLimit, certify, statement_of
 from taugate.calibration.risk.steps import LossSteps
 from taugate.calibration.settings.rules import ThresholdRule
+from taugate.release.evidence import Certificate
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.release.evidence import Certificate
 
 HIGH = ThresholdRule("risk-control", "similarity", max_loss=0.05)
 EXPECTED = ThresholdRule("risk-control", "similarity", guarantee="expected-loss", max_loss=0.05)

@@ -16,8 +16,8 @@ from taugate.calibration.settings.rules import ThresholdRule
 from taugate.calibration.threshold.policy_choice import CalibrationQueries
 from taugate.calibration.threshold.shortage import RuleVariant, certifying_count, remedy
 from taugate.policy.names import ThresholdKind
+from taugate.release.evidence import Certificate
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.release.evidence import Certificate
 from tests.calibration.commands import Capture, small
 
 

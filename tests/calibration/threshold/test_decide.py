@@ -16,8 +16,8 @@ from taugate.calibration.threshold.decide import (
     with_unrestricted,
 )
 from taugate.calibration.threshold.policy_choice import CalibrationQueries
+from taugate.release.outcome_records import PolicyRecord
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.release.outcome_records import PolicyRecord
 from tests.calibration.relevance.test_relevance_fit import QUERIES
 from tests.calibration.threshold.labelled import conformal, decisions, exact, literal_tau
 

@@ -9,10 +9,10 @@ import pytest
 
 from taugate.calibration.risk.words import of_strata
 from taugate.registry.catalog import release_ids
+from taugate.release.evidence import StrataRecord, StratumRecord
 from taugate.retrieval.documents.filters import OneOf, Range, all_of
 from taugate.retrieval.query import Query
-from taugate.retrieval.release.evidence import StrataRecord, StratumRecord
-from taugate.retrieval.release.reader import Release, load
+from taugate.retrieval.reader import Release, load
 from tests.calibration.commands import Capture, arguments, refusal
 from tests.fake_encoder import write_fake_encoder
 

@@ -19,13 +19,13 @@ from taugate.ingestion.queries.near_misses import near_misses
 from taugate.registry import history, writer
 from taugate.registry.catalog import current_id, find, release_ids
 from taugate.registry.promotion import promote
+from taugate.release.layout import OUTCOMES
+from taugate.release.queries import Outcomes
+from taugate.release.verify import verify
 from taugate.retrieval.encoder.encoder import ExportedEncoder, Tokens
 from taugate.retrieval.index.hybrid import HybridIndex
 from taugate.retrieval.query import Query
-from taugate.retrieval.release.layout import OUTCOMES
-from taugate.retrieval.release.queries import Outcomes
-from taugate.retrieval.release.reader import load
-from taugate.retrieval.release.verify import verify
+from taugate.retrieval.reader import load
 from tests.calibration.commands import Capture, failure, small
 from tests.calibration.update.corpora import Record, Updating, documents_of, garbled, manifest_of, mixed_changes, newer
 from tests.registry.conftest import copy, first

@@ -17,7 +17,7 @@ from taugate.ingestion.dataset.editing import DatasetBusy, sole_writer
 from taugate.ingestion.labels.judging import PATIENCE_SECONDS, Judging, SampleRequest, Sources, judging, sample_to_judge
 from taugate.ingestion.labels.sample import Round
 from taugate.registry.catalog import find
-from taugate.retrieval.release.reader import Release, load
+from taugate.retrieval.reader import Release, load
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,7 @@ import pytest
 
 from taugate.policy.policy import Policy
 from taugate.policy.relevance import FEATURES, Logistic, Relevance
+from taugate.release.names import Kind
 from taugate.retrieval.background import Background
 from taugate.retrieval.documents.columns import Column, SortedValues
 from taugate.retrieval.documents.filters import OneOf, all_of, sort_key
@@ -15,7 +16,6 @@ from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.index import grouping
 from taugate.retrieval.index.approximate import AnyIndex, build
 from taugate.retrieval.index.flat import FlatIndex, brute_force_top_k
-from taugate.retrieval.names import Kind
 from taugate.retrieval.query import Answer, Query
 from taugate.retrieval.retriever import Retriever
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from taugate.retrieval.release.layout import MANIFEST, content_digest, release_id
+from taugate.release.layout import MANIFEST, content_digest, release_id
 
 BEGAN = datetime(2030, 1, 1, tzinfo=UTC)
 

@@ -3,8 +3,8 @@
 import pytest
 
 from taugate.registry.catalog import find, release_ids
-from taugate.retrieval.release.folders import KINDS, names_of
-from taugate.retrieval.release.verify import check_optional_files, verify_searchable
+from taugate.release.verify import check_optional_files, verify_searchable
+from taugate.retrieval.folders import KINDS, names_of
 from tests.compatibility.write import FOLDER
 
 

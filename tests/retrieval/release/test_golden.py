@@ -8,12 +8,12 @@ import pytest
 
 from taugate.errors import ReleaseError
 from taugate.registry.catalog import current_id
+from taugate.release.golden import GoldenQuery, check, differences, read_golden, search
+from taugate.release.layout import GOLDEN
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.hybrid import vector_index
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.release.golden import GoldenQuery, check, differences, read_golden, search
-from taugate.retrieval.release.layout import GOLDEN
-from taugate.retrieval.release.reader import load
+from taugate.retrieval.reader import load
 from taugate.retrieval.retriever import Retriever
 from taugate.retrieval.vectors import Float32
 

@@ -13,8 +13,8 @@ from safetensors.numpy import load_file, save
 
 from taugate.errors import TaugateError
 from taugate.registry.catalog import find
-from taugate.retrieval.release.layout import MANIFEST, content_digest
-from taugate.retrieval.release.reader import load
+from taugate.release.layout import MANIFEST, content_digest
+from taugate.retrieval.reader import load
 
 
 def forge(release: Path, change: Callable[[Path, dict], None]) -> Path:

@@ -10,10 +10,10 @@ import pytest
 from taugate.cli import main as cli
 from taugate.errors import ReleaseError
 from taugate.registry.catalog import find
+from taugate.release.layout import LEXICAL
 from taugate.retrieval.index.hybrid import HybridIndex
 from taugate.retrieval.index.lexical import LexicalIndex
-from taugate.retrieval.release.layout import LEXICAL
-from taugate.retrieval.release.reader import load
+from taugate.retrieval.reader import load
 from tests.retrieval.release.test_hostile_release import forge
 
 WEIGHT = 0.5

@@ -13,11 +13,11 @@ import pytest
 
 from taugate.errors import ReleaseError, TaugateError
 from taugate.registry.catalog import find
+from taugate.release.names import INDEX
+from taugate.retrieval import reader
 from taugate.retrieval.encoder.encoder import GRAPH_FILES
 from taugate.retrieval.index.approximate import build
 from taugate.retrieval.index.files import load_index, save
-from taugate.retrieval.names import INDEX
-from taugate.retrieval.release import reader
 from taugate.storage.files import sha256_files
 from tests.retrieval.release.test_hostile_release import forge
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from taugate.retrieval.release.evidence import Certificate, EvidenceRecord, Interval, StrataRecord, StratumRecord
-from taugate.retrieval.release.outcome_records import PolicyRecord
-from taugate.retrieval.release.promises import NOTHING, StatedRecords, ask_promises, promises
-from taugate.retrieval.release.refusal_records import ErrorLimit, RefusalRecord, RefusedQuestions, RequestedLimits
+from taugate.release.evidence import Certificate, EvidenceRecord, Interval, StrataRecord, StratumRecord
+from taugate.release.outcome_records import PolicyRecord
+from taugate.release.promises import NOTHING, StatedRecords, ask_promises, promises
+from taugate.release.refusal_records import ErrorLimit, RefusalRecord, RefusedQuestions, RequestedLimits
 
 UNIT = EvidenceRecord(unit="query", units=200, design_effect=1.0)
 

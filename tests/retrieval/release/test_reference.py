@@ -10,8 +10,8 @@ from safetensors.numpy import load_file, save_file
 
 from taugate.errors import ReleaseError
 from taugate.registry.catalog import find
-from taugate.retrieval.release.queries import Reference
-from taugate.retrieval.release.reader import load
+from taugate.release.queries import Reference
+from taugate.retrieval.reader import load
 from tests.drift.similarities import reference
 
 

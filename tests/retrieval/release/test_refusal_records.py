@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from taugate.retrieval.release.refusal_records import RefusalRecord, refusal_of_schema_2
+from taugate.release.refusal_records import RefusalRecord, refusal_of_schema_2
 
 UNIT = {"unit": "document", "units": 30, "design_effect": 1.5}
 LIMIT = {"asked": 0.2, "upper": 0.2, "found": 0.1, "queries": 90, "queries_needed": 36, "evidence": UNIT}

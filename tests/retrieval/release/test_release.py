@@ -13,11 +13,11 @@ from taugate.errors import ReleaseError
 from taugate.registry.catalog import current_id, find, release_ids
 from taugate.registry.history import read
 from taugate.registry.promotion import promote
-from taugate.retrieval.release.folders import names_of
-from taugate.retrieval.release.layout import MANIFEST, REPORT, content_digest, release_id
-from taugate.retrieval.release.manifest import Manifest
-from taugate.retrieval.release.reader import load
-from taugate.retrieval.release.verify import verify
+from taugate.release.layout import MANIFEST, REPORT, content_digest, release_id
+from taugate.release.manifest import Manifest
+from taugate.release.verify import verify
+from taugate.retrieval.folders import names_of
+from taugate.retrieval.reader import load
 from tests.compatibility.write import FOLDER
 from tests.retrieval.release.clones import clone
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from taugate.registry.catalog import find
 from taugate.retrieval.documents.filters import OneOf, all_of, sort_key
 from taugate.retrieval.query import Answer, Query
-from taugate.retrieval.release.reader import Release, load
+from taugate.retrieval.reader import Release, load
 from taugate.retrieval.vectors import Float32
 
 QUERY = Query("Do I need a building permit?", 5)

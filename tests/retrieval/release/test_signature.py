@@ -12,9 +12,9 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from taugate.errors import InputError, ReleaseError
 from taugate.registry.catalog import find
 from taugate.registry.signing import read_private_key, sign
-from taugate.retrieval.release.layout import MANIFEST, SIGNATURE
-from taugate.retrieval.release.reader import load
-from taugate.retrieval.release.verify import TrustedKeys, verify
+from taugate.release.layout import MANIFEST, SIGNATURE
+from taugate.release.verify import TrustedKeys, verify
+from taugate.retrieval.reader import load
 from tests.keys import write_keys
 
 
@@ -58,7 +58,7 @@ def test_one_trusted_signature_suffices(release: Path, tmp_path: Path) -> None:
 def test_unsigned_release_is_refused_unparsed(release: Path, tmp_path: Path) -> None:
     trusted = TrustedKeys.load(write_keys(tmp_path)[1])
     with (
-        patch("taugate.retrieval.release.verify.orjson.loads", side_effect=AssertionError("parsed")),
+        patch("taugate.release.verify.orjson.loads", side_effect=AssertionError("parsed")),
         pytest.raises(ReleaseError, match=r"manifest\.sig: the release is not signed"),
     ):
         verify(release, trusted)
@@ -70,7 +70,7 @@ def test_changed_manifest_is_refused_unparsed(release: Path, tmp_path: Path) -> 
     path = release / MANIFEST
     path.write_bytes(path.read_bytes() + b"\n")  # the same JSON
     with (
-        patch("taugate.retrieval.release.verify.orjson.loads", side_effect=AssertionError("parsed")),
+        patch("taugate.release.verify.orjson.loads", side_effect=AssertionError("parsed")),
         pytest.raises(ReleaseError, match=r"the signature does not match manifest\.json"),
     ):
         load(release, trusted=TrustedKeys.load(public))

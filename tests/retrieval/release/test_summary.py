@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from taugate.registry.catalog import find
-from taugate.retrieval.release.evidence import Certificate, EvidenceRecord
-from taugate.retrieval.release.manifest import Manifest
-from taugate.retrieval.release.records import CheckedAnswers
-from taugate.retrieval.release.refusal_records import ErrorLimit, RefusalRecord, RefusedQuestions, RequestedLimits
-from taugate.retrieval.release.summary import certificate_cost, summary_lines, summary_of
-from taugate.retrieval.release.verify import verify_searchable
+from taugate.release.evidence import Certificate, EvidenceRecord
+from taugate.release.manifest import Manifest
+from taugate.release.records import CheckedAnswers
+from taugate.release.refusal_records import ErrorLimit, RefusalRecord, RefusedQuestions, RequestedLimits
+from taugate.release.summary import certificate_cost, summary_lines, summary_of
+from taugate.release.verify import verify_searchable
 
 LIMIT: dict[str, Any] = {"queries": 264, "effective_queries": 264, "loss": 0.004, "bound": 0.018, "queries_needed": 149}
 LOSS = Certificate(limit="accuracy", most=0.02, **LIMIT)

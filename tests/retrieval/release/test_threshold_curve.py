@@ -9,8 +9,8 @@ import pytest
 from taugate.cli import main as cli
 from taugate.policy.names import PolicyKind
 from taugate.registry.catalog import find
-from taugate.retrieval.release.queries import Reference, quantiles, threshold_curve
-from taugate.retrieval.release.reader import load
+from taugate.release.queries import Reference, quantiles, threshold_curve
+from taugate.retrieval.reader import load
 
 
 def drawn(queries: int, k: int, seed: int) -> Reference:

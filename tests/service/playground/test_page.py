@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Browser, Route, expect
 
 from taugate.policy.policy import POLICIES
-from taugate.retrieval.release.queries import CalibrationQuestion
+from taugate.release.queries import CalibrationQuestion
 from taugate.service.api.playground.routes import page_files
 from tests.browser import cut_off, violations
 from tests.retrieval.release.clones import SUMMARY, with_refusals

@@ -32,14 +32,8 @@ from taugate.calibration.metrics.ranking import AnsweredQueries
 from taugate.calibration.risk.certify import CertifiedThreshold, LossLimit, certify, upper_loss_limit
 from taugate.calibration.risk.steps import LossSteps
 from taugate.calibration.settings.rules import AbstentionRule, ThresholdRule
+from taugate.release.refusal_records import ErrorLimit, RefusalRecord, RequestedLimits, ScoreCandidate, TradeOff
 from taugate.retrieval.abstention import AnswerRule, ScoreName
-from taugate.retrieval.release.refusal_records import (
-    ErrorLimit,
-    RefusalRecord,
-    RequestedLimits,
-    ScoreCandidate,
-    TradeOff,
-)
 from taugate.retrieval.vectors import Float32
 
 # Shares of answerable queries refused at which the report gives the certified limit of the other error.

@@ -21,11 +21,11 @@ from taugate.calibration.relevance.fitting import fit_logistic
 from taugate.calibration.relevance.model import lowest_scores
 from taugate.policy.relevance import Logistic
 from taugate.policy.score_relevance import Components
+from taugate.release.refusal_records import ScoreCandidate
 from taugate.retrieval.abstention import AnswerScore, ScoreName, Signals, signals_of
 from taugate.retrieval.background import Float64, mean_and_covariance
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.index.word_match import DocumentWords
-from taugate.retrieval.release.refusal_records import ScoreCandidate
 from taugate.retrieval.vectors import CorpusVectors, Float32, QueryVectors
 
 # Inverse strength of the ridge penalty on standardised signals; docs/research/abstention.md compares other values.

@@ -33,10 +33,10 @@ from taugate.calibration.risk.certify import upper_loss_limit
 from taugate.calibration.risk.steps import LossSteps
 from taugate.calibration.settings.rules import CONFIDENCE, ThresholdRule
 from taugate.policy.policy import POLICIES, Mask, keep
+from taugate.release.evidence import Interval
+from taugate.release.outcome_records import PolicyRecord
+from taugate.release.refusal_records import QuestionKind, RefusalRecord, RefusedQuestions
 from taugate.retrieval.abstention import AnswerRule, ScoreName
-from taugate.retrieval.release.evidence import Interval
-from taugate.retrieval.release.outcome_records import PolicyRecord
-from taugate.retrieval.release.refusal_records import QuestionKind, RefusalRecord, RefusedQuestions
 from taugate.retrieval.vectors import Float32
 
 # Largest share of the right answers that the default ρ may lose: one query in seventy.

@@ -3,9 +3,9 @@
 import math
 
 from taugate.calibration.settings.rules import CONFIDENCE
-from taugate.retrieval.release.manifest import DataRecord
-from taugate.retrieval.release.promises import percent_at_most
-from taugate.retrieval.release.refusal_records import ErrorLimit, QuestionKind, RefusedQuestions, RequestedLimits
+from taugate.release.manifest import DataRecord
+from taugate.release.promises import percent_at_most
+from taugate.release.refusal_records import ErrorLimit, QuestionKind, RefusedQuestions, RequestedLimits
 
 # Descriptions of the scores for people (`taugate.retrieval.abstention.ScoreName`).
 SCORES = {

@@ -46,13 +46,13 @@ from taugate.calibration.progress import Job
 from taugate.calibration.risk.evidence import min_detectable_loss
 from taugate.calibration.settings.settings import MARGIN, CandidateSettings, GateSettings, default_margin
 from taugate.errors import ReleaseError
+from taugate.release.manifest import IndexRecord
+from taugate.release.search_records import GateRecord
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.engines.connect import EngineRecord
 from taugate.retrieval.engines.corpus import NEAREST, EngineHybridIndex
 from taugate.retrieval.index.flat import SPARE
 from taugate.retrieval.index.top_k import Index, TopK
-from taugate.retrieval.release.manifest import IndexRecord
-from taugate.retrieval.release.search_records import GateRecord
 from taugate.retrieval.vectors import QueryVectors, StoredVectors, require_in_memory
 
 BREADTHS = (1024, 512, 256, 128, 64, 32)

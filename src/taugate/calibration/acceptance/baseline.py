@@ -26,6 +26,9 @@ from taugate.calibration.metrics.ranking import (
 from taugate.calibration.progress import Job
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.ingestion.dataset.labelled_queries import LabelledQuery
+from taugate.release.golden import TOLERANCE
+from taugate.release.manifest import IndexRecord
+from taugate.release.search_records import GateRecord, ProjectionRecord, SkippedCandidate
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.engines.connect import EngineRecord
 from taugate.retrieval.index.approximate import AnyIndex
@@ -33,9 +36,6 @@ from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.hybrid import HybridIndex
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.top_k import Index, TopK
-from taugate.retrieval.release.golden import TOLERANCE
-from taugate.retrieval.release.manifest import IndexRecord
-from taugate.retrieval.release.search_records import GateRecord, ProjectionRecord, SkippedCandidate
 from taugate.retrieval.vectors import Float32, Projection, QueryVectors, map_dense, require_in_memory
 
 DEPTH = 10  # depth of NDCG in the query embeddings paper and in BEIR

@@ -34,11 +34,11 @@ from taugate.calibration.provisional import AvailableEvidence
 from taugate.calibration.risk.evidence import min_detectable_loss, paired_losses
 from taugate.calibration.settings.settings import MARGIN, WIDEST_MARGIN, GateSettings, default_margin
 from taugate.ingestion.dataset.labelled_queries import LabelledQuery
+from taugate.release.evidence import Interval
+from taugate.release.search_records import GateRecord, PairedLoss, candidate_name
 from taugate.retrieval.encoder.bert import Precision
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.release.evidence import Interval
-from taugate.retrieval.release.search_records import GateRecord, PairedLoss, candidate_name
 from taugate.retrieval.vectors import Float32
 
 # Ascending. Smaller weights gain less, larger ones hardly more, on seven data sets (docs/benchmarks/hybrid.md).

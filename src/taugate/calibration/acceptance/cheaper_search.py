@@ -21,14 +21,14 @@ from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.metrics.measure import CalibrationInputs
 from taugate.calibration.settings.settings import MARGIN, GateSettings, IndexChoice
 from taugate.errors import EncoderError, InputError
+from taugate.release.golden import TOLERANCE
+from taugate.release.names import INDEX_KINDS, Kind
+from taugate.release.search_records import GateRecord, SkippedCandidate
 from taugate.retrieval.encoder.bert import processor_path
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.index.approximate import AnyIndex, ApproximateIndex, build
 from taugate.retrieval.index.files import sizes
 from taugate.retrieval.index.top_k import DocumentScorer, Searchable, TopK
-from taugate.retrieval.names import INDEX_KINDS, Kind
-from taugate.retrieval.release.golden import TOLERANCE
-from taugate.retrieval.release.search_records import GateRecord, SkippedCandidate
 from taugate.retrieval.vectors import Float32, Projection, QueryVectors, dense_of, map_dense
 
 # Share of the exact top-K that an index may miss, as a share of the margin. On mixed_large accuracy@5 loses half of

@@ -22,8 +22,8 @@ from taugate.calibration.acceptance.baseline import RankingOutcomes
 from taugate.calibration.metrics.clusters import PerQuery, SamplingUnits
 from taugate.calibration.risk.evidence import MeanLoss, min_detectable_loss, paired_losses, sample_size_factor
 from taugate.calibration.settings.settings import MARGIN, GateSettings
-from taugate.retrieval.release.evidence import Interval
-from taugate.retrieval.release.search_records import GateRecord, GateStatement, PairedLoss
+from taugate.release.evidence import Interval
+from taugate.release.search_records import GateRecord, GateStatement, PairedLoss
 
 _ROUNDS = 3
 _Batch = TypeVar("_Batch", bound=Sized)

@@ -19,8 +19,8 @@ from taugate.calibration.acceptance.gate import GateCandidate, judge
 from taugate.calibration.metrics.documents import random_folds
 from taugate.calibration.metrics.measure import CalibrationInputs
 from taugate.calibration.settings.settings import MARGIN, RETENTION, GateSettings
+from taugate.release.search_records import GateRecord, ProjectionKind, ProjectionRecord, projection_name
 from taugate.retrieval.index.flat import FlatIndex
-from taugate.retrieval.release.search_records import GateRecord, ProjectionKind, ProjectionRecord, projection_name
 from taugate.retrieval.vectors import Float32, Projection, dense_of, map_dense
 
 # From every component to half of them: gains "can continue even until the retention ratio is around 50 %" (query

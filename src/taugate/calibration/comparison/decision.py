@@ -21,11 +21,11 @@ from taugate.calibration.settings.rules import CONFIDENCE
 from taugate.calibration.settings.settings import default_margin
 from taugate.errors import InputError, NotPromoted, ReleaseError
 from taugate.registry.catalog import current_id, find
-from taugate.retrieval.release.layout import OUTCOMES, digest_of
-from taugate.retrieval.release.manifest import ReleaseManifest
-from taugate.retrieval.release.queries import Outcomes
-from taugate.retrieval.release.search_records import GateStatement
-from taugate.retrieval.release.verify import TrustedKeys, verify
+from taugate.release.layout import OUTCOMES, digest_of
+from taugate.release.manifest import ReleaseManifest
+from taugate.release.queries import Outcomes
+from taugate.release.search_records import GateStatement
+from taugate.release.verify import TrustedKeys, verify
 
 Test = Literal["paired", "two samples"]
 Finding = Literal["holds", "not shown", "worse"]

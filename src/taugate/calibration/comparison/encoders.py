@@ -27,9 +27,9 @@ from taugate.calibration.formats import percent
 from taugate.calibration.metrics.clusters import PerQuery, SamplingUnits
 from taugate.calibration.risk.evidence import min_detectable_loss
 from taugate.policy.names import Metric
-from taugate.retrieval.release.evidence import Interval, IsotropyRecord
-from taugate.retrieval.release.measures import ForgettingRecord
-from taugate.retrieval.release.outcome_records import MetricsRecord
+from taugate.release.evidence import Interval, IsotropyRecord
+from taugate.release.measures import ForgettingRecord
+from taugate.release.outcome_records import MetricsRecord
 
 BOOTSTRAPS = 5000  # the 95th percentile of the largest difference is then known to about one part in a hundred
 _AT_ONCE = 250  # bootstraps whose draws are in memory together

@@ -13,8 +13,8 @@ from taugate.errors import EngineUnavailable, NotPromoted, TaugateError
 from taugate.registry import promotion
 from taugate.registry.promotion import SatisfiedRule
 from taugate.registry.signing import sign
-from taugate.retrieval.release.manifest import ReleaseManifest
-from taugate.retrieval.release.verify import TrustedKeys, verify
+from taugate.release.manifest import ReleaseManifest
+from taugate.release.verify import TrustedKeys, verify
 from taugate.storage.files import Json
 
 if TYPE_CHECKING:  # comparing needs the extra `calibration`, and signing `cryptography`; not every command has them

@@ -25,12 +25,12 @@ from taugate.calibration.export.model_folder import gives_token_vectors
 from taugate.calibration.progress import Job
 from taugate.errors import EncoderError, InputError
 from taugate.registry.catalog import current_id
+from taugate.release.adaptation import RerankerAdaptation, read_reranker_adaptation
+from taugate.release.layout import RERANKER_FOLDER
+from taugate.release.search_records import TokenVectorsRecord
 from taugate.retrieval.documents.store import Documents
 from taugate.retrieval.encoder.bert import WEIGHTS, processor_path
 from taugate.retrieval.encoder.tokenizer import TOKENIZER
-from taugate.retrieval.release.adaptation import RerankerAdaptation, read_reranker_adaptation
-from taugate.retrieval.release.layout import RERANKER_FOLDER
-from taugate.retrieval.release.search_records import TokenVectorsRecord
 from taugate.retrieval.rerank import cross_encoder, token_encoder
 from taugate.retrieval.rerank.cross_encoder import CrossEncoder
 from taugate.retrieval.rerank.endpoint import RerankerEndpoint, reranker_endpoint

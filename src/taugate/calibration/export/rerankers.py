@@ -27,10 +27,10 @@ from taugate.calibration.export.torch_model import (
     trace,
 )
 from taugate.errors import EncoderError
+from taugate.release.adaptation import read_reranker_adaptation
 from taugate.retrieval.encoder.encoder import Role
 from taugate.retrieval.encoder.graph import MODEL
 from taugate.retrieval.encoder.tokenizer import TOKENIZER
-from taugate.retrieval.release.adaptation import read_reranker_adaptation
 from taugate.retrieval.rerank.cross_encoder import CONFIG, INPUTS, Activation, CrossEncoder, CrossEncoderConfig
 from taugate.retrieval.rerank.token_encoder import CONFIG as TOKEN_ENCODER_CONFIG
 from taugate.retrieval.rerank.token_encoder import Expansion, TokenEncoder, TokenEncoderConfig

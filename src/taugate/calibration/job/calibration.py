@@ -32,12 +32,12 @@ from taugate.ingestion.dataset.vectors import DatasetVectors
 from taugate.ingestion.queries.near_misses import near_misses
 from taugate.registry.catalog import current_id
 from taugate.registry.history import calibration_lock
+from taugate.release.adaptation import AdaptationRecord, read_adaptation
+from taugate.release.layout import ENCODER_FOLDERS, FLOAT32_FOLDER, MANIFEST
+from taugate.release.manifest import Manifest, ReleaseManifest
+from taugate.release.verify import verify, verify_searchable
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.engines.engine import Engine
-from taugate.retrieval.release.adaptation import AdaptationRecord, read_adaptation
-from taugate.retrieval.release.layout import ENCODER_FOLDERS, FLOAT32_FOLDER, MANIFEST
-from taugate.retrieval.release.manifest import Manifest, ReleaseManifest
-from taugate.retrieval.release.verify import verify, verify_searchable
 from taugate.retrieval.vectors import max_norm_above, were_normalized
 
 

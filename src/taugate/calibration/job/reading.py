@@ -16,8 +16,8 @@ from taugate.ingestion.dataset.beir import Dataset, read_dataset, read_people
 from taugate.ingestion.dataset.judgements import GENERATED, HUMAN, TRAFFIC
 from taugate.ingestion.dataset.labelled_queries import LabelledQueries
 from taugate.ingestion.dataset.location import default_split, local_folder
+from taugate.release.evidence import Drawn
 from taugate.retrieval.engines.engine import external
-from taugate.retrieval.release.evidence import Drawn
 
 _MAX_SIMILARITIES = 50_000_000  # 200 times the default; about 1 GB while COE and ROE are computed
 

@@ -22,11 +22,10 @@ from taugate.calibration.study.study import Study, study
 from taugate.drift.alarm import sensitivity
 from taugate.ingestion.dataset.labelled_queries import LabelledQueries
 from taugate.registry import writer
-from taugate.retrieval.encoder.encoder import ExportedEncoder
-from taugate.retrieval.release.adaptation import AdaptationRecord
-from taugate.retrieval.release.evidence import DriftRecord
-from taugate.retrieval.release.layout import GOLDEN, REFERENCE
-from taugate.retrieval.release.manifest import (
+from taugate.release.adaptation import AdaptationRecord
+from taugate.release.evidence import DriftRecord
+from taugate.release.layout import GOLDEN, REFERENCE
+from taugate.release.manifest import (
     DataFile,
     DataRecord,
     EncoderRecord,
@@ -35,11 +34,12 @@ from taugate.retrieval.release.manifest import (
     RetrieverRecord,
     RunManifest,
 )
-from taugate.retrieval.release.outcome_records import BootstrapRecord
-from taugate.retrieval.release.records import CalibrationRecord, CheckedAnswers
-from taugate.retrieval.release.search_records import LexicalRecord
-from taugate.retrieval.release.state import UpdateRecord, WithdrawnRecord
-from taugate.retrieval.release.summary import summary_of
+from taugate.release.outcome_records import BootstrapRecord
+from taugate.release.records import CalibrationRecord, CheckedAnswers
+from taugate.release.search_records import LexicalRecord
+from taugate.release.state import UpdateRecord, WithdrawnRecord
+from taugate.release.summary import summary_of
+from taugate.retrieval.encoder.encoder import ExportedEncoder
 
 M = TypeVar("M", bound=ReleaseManifest)
 

@@ -28,12 +28,12 @@ from taugate.calibration.study.reranked import RerankedSearch, score_pairs
 from taugate.calibration.study.study import Study, study
 from taugate.errors import EncoderError
 from taugate.policy.score_relevance import SCALES
+from taugate.release.adaptation import RerankerAdaptation
+from taugate.release.golden import TOLERANCE
+from taugate.release.layout import FIRST_STAGE_FOLDER, RERANKER_FOLDER
+from taugate.release.search_records import FirstStageRecord, GateRecord, SecondStageRecord, TokenVectorsRecord
 from taugate.retrieval.encoder.bert import processor_path
-from taugate.retrieval.release.adaptation import RerankerAdaptation
-from taugate.retrieval.release.folders import ModelsFolder, RerankerFolder
-from taugate.retrieval.release.golden import TOLERANCE
-from taugate.retrieval.release.layout import FIRST_STAGE_FOLDER, RERANKER_FOLDER
-from taugate.retrieval.release.search_records import FirstStageRecord, GateRecord, SecondStageRecord, TokenVectorsRecord
+from taugate.retrieval.folders import ModelsFolder, RerankerFolder
 from taugate.retrieval.rerank.cross_encoder import CrossEncoder
 from taugate.retrieval.rerank.late_interaction import token_vectors_of
 from taugate.retrieval.rerank.reranker import KnownPair, Reranker, TextReranker

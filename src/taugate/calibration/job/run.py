@@ -21,12 +21,12 @@ from taugate.ingestion.runs.judged_run import JudgedRun
 from taugate.ingestion.runs.run import Run
 from taugate.policy.score_relevance import SCALES, ScoreScale
 from taugate.registry.history import calibration_lock
+from taugate.release.layout import GOLDEN, OUTCOMES, REFERENCE, REPORT
+from taugate.release.manifest import RetrieverRecord, RunManifest
 from taugate.retrieval import golden_results
+from taugate.retrieval.folders import ModelsFolder
 from taugate.retrieval.gate import ScoredResult
 from taugate.retrieval.golden_results import GoldenResults
-from taugate.retrieval.release.folders import ModelsFolder
-from taugate.retrieval.release.layout import GOLDEN, OUTCOMES, REFERENCE, REPORT
-from taugate.retrieval.release.manifest import RetrieverRecord, RunManifest
 from taugate.storage.files import sha256_json
 
 

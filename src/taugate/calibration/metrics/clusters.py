@@ -13,7 +13,7 @@ from taugate.ingestion.dataset.judgements import HUMAN, TRAFFIC
 from taugate.ingestion.dataset.labelled_queries import LabelledQueries, LabelledQuery
 from taugate.ingestion.dataset.queries import PEOPLE
 from taugate.ingestion.queries.generate import normalized
-from taugate.retrieval.release.evidence import Drawn, EvidenceRecord, Interval
+from taugate.release.evidence import Drawn, EvidenceRecord, Interval
 
 ClusterIds = NDArray[np.int64]
 PerQuery = NDArray[np.float64]

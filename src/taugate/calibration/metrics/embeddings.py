@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from scipy import stats
 from threadpoolctl import threadpool_limits
 
-from taugate.retrieval.release.evidence import Interval, IsotropyRecord
+from taugate.release.evidence import Interval, IsotropyRecord
 from taugate.retrieval.vectors import CorpusVectors, Float32, Projection, moments
 
 Float64 = NDArray[np.float64]

@@ -25,10 +25,10 @@ from taugate.ingestion.dataset.labelled_queries import LabelledQueries, Labelled
 from taugate.policy.names import PolicyKind
 from taugate.policy.policy import keep
 from taugate.policy.score_relevance import NO_COMPONENTS, Components
+from taugate.release.evidence import Estimate, Interval
+from taugate.release.outcome_records import Abstention, MetricsRecord
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.index.top_k import Searchable, TopK
-from taugate.retrieval.release.evidence import Estimate, Interval
-from taugate.retrieval.release.outcome_records import Abstention, MetricsRecord
 from taugate.retrieval.vectors import Float32, QueryVectors
 
 RECALL_DEPTH, PRECISION_DEPTH = (

@@ -19,7 +19,7 @@ from taugate.calibration.metrics.documents import Parents
 from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.query_set.warnings import QuerySetSigns, query_set_warnings
 from taugate.ingestion.dataset.labelled_queries import LabelledQuery
-from taugate.retrieval.release.records import QuerySetRecord
+from taugate.release.records import QuerySetRecord
 from taugate.retrieval.vectors import CorpusVectors, Float32, blocks
 
 # In standard deviations of S_rand, so that encoders with high and with low similarities are comparable.

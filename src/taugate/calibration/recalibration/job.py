@@ -43,9 +43,9 @@ from taugate.ingestion.labels.traffic import NothingLearnedError, learn_from_tra
 from taugate.registry import promotion
 from taugate.registry.catalog import find, parent_of, pointed_id, release_ids
 from taugate.registry.promotion import SatisfiedRule
-from taugate.retrieval.release.layout import SHADOW
-from taugate.retrieval.release.manifest import Manifest
-from taugate.retrieval.release.verify import verify_searchable
+from taugate.release.layout import SHADOW
+from taugate.release.manifest import Manifest
+from taugate.release.verify import verify_searchable
 from taugate.storage.files import sha256_file, sha256_json
 from taugate.storage.folders import exclusive_lock
 

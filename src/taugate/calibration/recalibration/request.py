@@ -19,12 +19,12 @@ from taugate.calibration.settings.rules import CONFIDENCE
 from taugate.calibration.settings.update import UpdateSettings
 from taugate.calibration.update.job import CheckRecord
 from taugate.errors import InputError
-from taugate.retrieval.release.evidence import Interval, Record
-from taugate.retrieval.release.layout import OUTCOMES
-from taugate.retrieval.release.manifest import Manifest
-from taugate.retrieval.release.promises import promises, stated
-from taugate.retrieval.release.queries import Outcomes
-from taugate.retrieval.release.verify import verify_searchable
+from taugate.release.evidence import Interval, Record
+from taugate.release.layout import OUTCOMES
+from taugate.release.manifest import Manifest
+from taugate.release.promises import promises, stated
+from taugate.release.queries import Outcomes
+from taugate.release.verify import verify_searchable
 from taugate.storage.files import atomic_write, read_bounded
 
 _PATHS = {"nothing": "Nothing to do", "check": "Checked", "calibration": "New calibration"}

@@ -23,10 +23,10 @@ from taugate.calibration.settings.settings import (
 from taugate.calibration.settings.update import kept_rule, requested_rule
 from taugate.errors import InputError
 from taugate.ingestion.dataset.judgements import GENERATED, HUMAN, TRAFFIC
+from taugate.release.manifest import Manifest
+from taugate.release.names import METHODS, Kind
+from taugate.release.search_records import GateRecord
 from taugate.retrieval.encoder.loading import VECTORS
-from taugate.retrieval.names import METHODS, Kind
-from taugate.retrieval.release.manifest import Manifest
-from taugate.retrieval.release.search_records import GateRecord
 
 
 def inherited_settings(manifest: Manifest) -> CalibrationSettings:

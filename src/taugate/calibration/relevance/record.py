@@ -21,7 +21,7 @@ from taugate.calibration.metrics.documents import QueryRoles
 from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.relevance.fitting import UNANSWERABLE_SHARE, kind_shares, mixture_weights
 from taugate.calibration.relevance.model import AppliedRelevance, EstimatedRelevance
-from taugate.retrieval.release.evidence import Interval, RelevanceRecord, ReliabilityBin
+from taugate.release.evidence import Interval, RelevanceRecord, ReliabilityBin
 from taugate.retrieval.vectors import Float32
 
 Float64 = NDArray[np.float64]

@@ -13,8 +13,8 @@ from taugate.calibration.metrics.ranking import ScoredQueries
 from taugate.calibration.study.outcomes import Calibrated
 from taugate.policy.names import PolicyKind
 from taugate.policy.policy import POLICIES
-from taugate.retrieval.release.outcome_records import Abstention
-from taugate.retrieval.release.refusal_records import RequestedLimits
+from taugate.release.outcome_records import Abstention
+from taugate.release.refusal_records import RequestedLimits
 from taugate.retrieval.vectors import Float32
 
 _POINTS = 200

@@ -14,8 +14,8 @@ from taugate.calibration.metrics.measure import Rows, bootstrapped
 from taugate.calibration.study.outcomes import Calibrated
 from taugate.policy.names import Metric, PolicyKind
 from taugate.policy.policy import POLICIES, keep
-from taugate.retrieval.names import METHODS
-from taugate.retrieval.release.evidence import RelevanceRecord, ReliabilityBin
+from taugate.release.evidence import RelevanceRecord, ReliabilityBin
+from taugate.release.names import METHODS
 from taugate.retrieval.vectors import Float32
 
 _THRESHOLDS = 60

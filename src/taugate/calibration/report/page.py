@@ -53,10 +53,10 @@ from taugate.ingestion.dataset.labelled_queries import left_out_notes
 from taugate.policy.policy import POLICIES
 from taugate.policy.score_relevance import SCALES
 from taugate.registry.writer import CREATED_AT, RELEASE_ID
-from taugate.retrieval.release.manifest import Manifest, ReleaseManifest
-from taugate.retrieval.release.promises import percent_at_most
-from taugate.retrieval.release.state import UpdateRecord
-from taugate.retrieval.release.summary import certificate_cost, summary_lines
+from taugate.release.manifest import Manifest, ReleaseManifest
+from taugate.release.promises import percent_at_most
+from taugate.release.state import UpdateRecord
+from taugate.release.summary import certificate_cost, summary_lines
 
 # Tags and elements whose text is not prose, or an option of a command.
 _OPTIONS = re.compile(

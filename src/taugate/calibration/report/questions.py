@@ -26,8 +26,8 @@ from taugate.calibration.relevance.model import EstimatedRelevance
 from taugate.calibration.report.tradeoff import RetrievedDocument, retrieved_document, shortened
 from taugate.calibration.study.outcomes import Calibrated, calibration_questions
 from taugate.policy.policy import Mask
+from taugate.release.queries import CalibrationQuestion, Outcome
 from taugate.retrieval.background import Float64
-from taugate.retrieval.release.queries import CalibrationQuestion, Outcome
 
 # Keeps log-odds and ratios finite: probabilities are float32 and may be exactly 0 or 1.
 _SUREST = 1e-7

@@ -8,17 +8,11 @@ from taugate.calibration.progress import Job
 from taugate.calibration.provisional import PROVISIONAL, outlook
 from taugate.calibration.settings.rules import MAX_EMPTY
 from taugate.ingestion.dataset.judgements import TRAFFIC
-from taugate.retrieval.names import METHODS, STATEMENTS
-from taugate.retrieval.release.evidence import Alternative, DriftRecord, Interval, Level
-from taugate.retrieval.release.manifest import ReleaseManifest
-from taugate.retrieval.release.outcome_records import (
-    LabelsRecord,
-    MachineRecord,
-    MachineWorth,
-    PolicyRecord,
-    SourceRecord,
-)
-from taugate.retrieval.release.refusal_records import QuestionKind, RefusalRecord, RefusedQuestions
+from taugate.release.evidence import Alternative, DriftRecord, Interval, Level
+from taugate.release.manifest import ReleaseManifest
+from taugate.release.names import METHODS, STATEMENTS
+from taugate.release.outcome_records import LabelsRecord, MachineRecord, MachineWorth, PolicyRecord, SourceRecord
+from taugate.release.refusal_records import QuestionKind, RefusalRecord, RefusedQuestions
 
 # Kinds of questions that no document answers.
 _KINDS: dict[QuestionKind, str] = {

@@ -20,7 +20,7 @@ from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.risk.steps import LossSteps
 from taugate.calibration.risk.words import EMPTY
 from taugate.calibration.settings.rules import ThresholdRule
-from taugate.retrieval.release.evidence import Certificate
+from taugate.release.evidence import Certificate
 
 Losses = NDArray[np.float64]
 

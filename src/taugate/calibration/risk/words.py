@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from taugate.calibration.metrics.clusters import documents_phrase
 from taugate.calibration.settings.rules import ThresholdRule
-from taugate.retrieval.names import METHODS
-from taugate.retrieval.release.evidence import Certificate, Drawn, Level, StrataRecord
+from taugate.release.evidence import Certificate, Drawn, Level, StrataRecord
+from taugate.release.names import METHODS
 
 _MAX_CHARACTERS = 40  # of a metadata value in a sentence
 ACCURACY, NDCG, EMPTY = "accuracy", "ndcg", "empty"

@@ -13,7 +13,7 @@ from taugate.errors import InputError
 from taugate.ingestion.dataset.labelled_queries import LabelledQueries
 from taugate.policy.names import Metric, ThresholdKind
 from taugate.policy.policy import POLICIES, DecisionScore
-from taugate.retrieval.names import METHODS, STATEMENTS, Method, Statement
+from taugate.release.names import METHODS, STATEMENTS, Method, Statement
 
 PolicyChoice = Literal[ThresholdKind, "auto"]
 

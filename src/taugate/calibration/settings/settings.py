@@ -11,10 +11,10 @@ from taugate.calibration.settings.options import RELEVANT_FROM, Advice, Options,
 from taugate.calibration.settings.rules import CONFIDENCE, AbstentionRule, ThresholdRule
 from taugate.errors import InputError
 from taugate.ingestion.dataset.judgements import HUMAN, TRAFFIC
+from taugate.release.evidence import Drawn
+from taugate.release.names import MAX_WEIGHT, METHODS, Kind
+from taugate.release.search_records import GateRecord
 from taugate.retrieval.engines.engine import EngineChoice, external
-from taugate.retrieval.names import MAX_WEIGHT, METHODS, Kind
-from taugate.retrieval.release.evidence import Drawn
-from taugate.retrieval.release.search_records import GateRecord
 
 # Half a point: less than the papers' encoders differ, and what 600 queries or some 700 documents can show.
 MARGIN = 0.005

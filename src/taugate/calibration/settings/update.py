@@ -14,9 +14,9 @@ from taugate.calibration.settings.settings import (
     default_margin,
     requested_margin,
 )
-from taugate.retrieval.names import METHODS
-from taugate.retrieval.release.manifest import Manifest
-from taugate.retrieval.release.outcome_records import PolicyRecord
+from taugate.release.manifest import Manifest
+from taugate.release.names import METHODS
+from taugate.release.outcome_records import PolicyRecord
 
 # Kinds of candidate that the gate tests again for each corpus; encoder and projection are kept.
 TESTED_AGAIN = frozenset({"index", "engine"})

@@ -30,16 +30,10 @@ from taugate.calibration.threshold.shortage import with_shortage
 from taugate.calibration.threshold.strata import QueryStrata, StrataCertifier
 from taugate.errors import InputError
 from taugate.policy.policy import POLICIES
-from taugate.retrieval.names import METHODS
-from taugate.retrieval.release.evidence import Alternative, Certificate, RelevanceRecord, StrataRecord, StratumRecord
-from taugate.retrieval.release.outcome_records import LabelsRecord, MetricsRecord, PolicyRecord
-from taugate.retrieval.release.refusal_records import (
-    ErrorLimit,
-    QuestionKind,
-    RefusalRecord,
-    RefusedQuestions,
-    RequestedLimits,
-)
+from taugate.release.evidence import Alternative, Certificate, RelevanceRecord, StrataRecord, StratumRecord
+from taugate.release.names import METHODS
+from taugate.release.outcome_records import LabelsRecord, MetricsRecord, PolicyRecord
+from taugate.release.refusal_records import ErrorLimit, QuestionKind, RefusalRecord, RefusedQuestions, RequestedLimits
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ from taugate.calibration.study.study import Study
 from taugate.ingestion.dataset.labelled_queries import LabelledQuery
 from taugate.policy.policy import POLICIES, Mask
 from taugate.policy.score_relevance import component_means
-from taugate.retrieval.release.manifest import ReleaseManifest
-from taugate.retrieval.release.outcome_records import PolicyRecord
-from taugate.retrieval.release.queries import MAX_QUESTIONS, CalibrationQuestion, Outcomes, QuestionKind, Reference
-from taugate.retrieval.release.records import CheckedAnswers
+from taugate.release.manifest import ReleaseManifest
+from taugate.release.outcome_records import PolicyRecord
+from taugate.release.queries import MAX_QUESTIONS, CalibrationQuestion, Outcomes, QuestionKind, Reference
+from taugate.release.records import CheckedAnswers
 from taugate.retrieval.vectors import Float32
 
 # Enough to reveal a wrong encoder, index or retriever, few enough to run at every start (32 × 3 ms on 2 cores).

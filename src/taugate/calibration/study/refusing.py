@@ -34,9 +34,9 @@ from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.ingestion.dataset.questions import OffTopicQuestion, off_topic_table
 from taugate.ingestion.runs.run import Run
 from taugate.policy.policy import Mask
+from taugate.release.refusal_records import DoubledCorpus, QuestionKind, RefusalRecord
 from taugate.retrieval.abstention import AnswerRule, AnswerScore, Signals
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.release.refusal_records import DoubledCorpus, QuestionKind, RefusalRecord
 from taugate.retrieval.vectors import Float32
 
 # The mean of eight random halves has a third of the standard error of one. Tried with the cosine and eight seeds: with

@@ -28,9 +28,9 @@ from taugate.calibration.study.refusing import (
 )
 from taugate.calibration.threshold.few_labels import FewLabels
 from taugate.policy.score_relevance import NO_COMPONENTS, Components
+from taugate.release.evidence import IsotropyRecord
+from taugate.release.records import QuerySetRecord
 from taugate.retrieval.abstention import AnswerRule, AnswerScore
-from taugate.retrieval.release.evidence import IsotropyRecord
-from taugate.retrieval.release.records import QuerySetRecord
 from taugate.retrieval.vectors import Float32
 
 

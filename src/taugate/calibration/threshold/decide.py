@@ -16,9 +16,9 @@ from taugate.calibration.threshold.policy_choice import CalibrationQueries, choo
 from taugate.errors import InputError
 from taugate.policy.names import Metric, PolicyKind
 from taugate.policy.policy import keep
-from taugate.retrieval.names import METHODS
-from taugate.retrieval.release.evidence import Alternative, EvidenceRecord, Level
-from taugate.retrieval.release.outcome_records import PolicyRecord, UnrestrictedThreshold
+from taugate.release.evidence import Alternative, EvidenceRecord, Level
+from taugate.release.names import METHODS
+from taugate.release.outcome_records import PolicyRecord, UnrestrictedThreshold
 from taugate.retrieval.vectors import Float32
 
 PERCENTILES = np.arange(101)

@@ -26,9 +26,8 @@ from taugate.calibration.risk import certify, words
 from taugate.calibration.settings.rules import CONFIDENCE, ThresholdRule
 from taugate.calibration.threshold.policy_choice import ResultScorer
 from taugate.errors import InputError
-from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.release.evidence import Certificate, Estimate, Interval
-from taugate.retrieval.release.outcome_records import (
+from taugate.release.evidence import Certificate, Estimate, Interval
+from taugate.release.outcome_records import (
     LabelsRecord,
     Machine,
     MachineRecord,
@@ -38,6 +37,7 @@ from taugate.retrieval.release.outcome_records import (
     SourceRecord,
     ThresholdInterval,
 )
+from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.vectors import Float32, concatenate
 
 

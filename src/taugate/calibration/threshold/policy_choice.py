@@ -28,10 +28,10 @@ from taugate.ingestion.dataset.beir import Dataset
 from taugate.policy.names import PolicyKind
 from taugate.policy.policy import POLICIES, keep
 from taugate.policy.relevance import Relevance
+from taugate.release.evidence import Choice, PolicyCandidate
+from taugate.release.outcome_records import Machine
 from taugate.retrieval.index.hybrid import words_of
 from taugate.retrieval.index.top_k import Searchable, TopK
-from taugate.retrieval.release.evidence import Choice, PolicyCandidate
-from taugate.retrieval.release.outcome_records import Machine
 from taugate.retrieval.vectors import Float32, QueryVectors
 
 # The first policy's part of the error. The second one fits nothing, so all queries certify it, and it usually keeps

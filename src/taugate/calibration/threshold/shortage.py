@@ -32,9 +32,9 @@ from taugate.calibration.threshold.decide import decide_policy
 from taugate.calibration.threshold.policy_choice import CalibrationQueries
 from taugate.ingestion.dataset.labelled_queries import LabelledQueries
 from taugate.policy.names import Metric, PolicyKind
-from taugate.retrieval.names import STATEMENTS
-from taugate.retrieval.release.evidence import Certificate, Shortage
-from taugate.retrieval.release.outcome_records import PolicyRecord
+from taugate.release.evidence import Certificate, Shortage
+from taugate.release.names import STATEMENTS
+from taugate.release.outcome_records import PolicyRecord
 from taugate.storage.files import Json
 
 _MAX_LOSS = 0.5  # a cut that may lose half of the queries is no advice

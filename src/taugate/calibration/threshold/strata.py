@@ -29,12 +29,12 @@ from taugate.errors import InputError
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.policy.names import PolicyKind
 from taugate.policy.relevance import Relevance
+from taugate.release.evidence import Certificate, StrataRecord, StratumRecord
+from taugate.release.outcome_records import PolicyRecord
 from taugate.retrieval.documents.columns import TagColumn
 from taugate.retrieval.documents.filters import OneOf, Value, all_of, composed
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.index.top_k import DocumentSubset, Index, TopK
-from taugate.retrieval.release.evidence import Certificate, StrataRecord, StratumRecord
-from taugate.retrieval.release.outcome_records import PolicyRecord
 from taugate.retrieval.vectors import Float32, QueryVectors
 
 Positions = NDArray[np.int64]

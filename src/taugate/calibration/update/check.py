@@ -36,12 +36,12 @@ from taugate.errors import InputError
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.ingestion.dataset.labelled_queries import LabelledQuery
 from taugate.policy.policy import POLICIES, Mask, Policy, keep_answered
+from taugate.release.evidence import Interval
+from taugate.release.outcome_records import PolicyRecord
 from taugate.retrieval.abstention import AnswerRule
 from taugate.retrieval.documents.store import DocumentStore
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.release.evidence import Interval
-from taugate.retrieval.release.outcome_records import PolicyRecord
-from taugate.retrieval.release.reader import Release
+from taugate.retrieval.reader import Release
 from taugate.retrieval.rerank.stage import FIRST_SCORE, SecondStage, combined
 from taugate.retrieval.vectors import Float32, QueryVectors
 

@@ -42,11 +42,9 @@ from taugate.calibration.update.vectors import accept_index, encode_changes, rel
 from taugate.errors import InputError
 from taugate.ingestion.dataset.beir import Dataset, read_dataset, read_people
 from taugate.registry.history import calibration_lock, lock_for_reading
-from taugate.retrieval.engines.corpus import collection_index
-from taugate.retrieval.engines.search import EngineIndex
-from taugate.retrieval.release.evidence import Interval, Record
-from taugate.retrieval.release.outcome_records import PolicyRecord
-from taugate.retrieval.release.promises import (
+from taugate.release.evidence import Interval, Record
+from taugate.release.outcome_records import PolicyRecord
+from taugate.release.promises import (
     StatedRecords,
     all_withdrawn,
     ask_first_stage,
@@ -54,8 +52,10 @@ from taugate.retrieval.release.promises import (
     inherited_calibration,
     stated,
 )
-from taugate.retrieval.release.reader import Release, load
-from taugate.retrieval.release.state import UpdateRecord, WithdrawnRecord
+from taugate.release.state import UpdateRecord, WithdrawnRecord
+from taugate.retrieval.engines.corpus import collection_index
+from taugate.retrieval.engines.search import EngineIndex
+from taugate.retrieval.reader import Release, load
 from taugate.retrieval.rerank.late_interaction import token_vectors_of
 
 

@@ -27,8 +27,8 @@ from taugate.registry.catalog import (
     summarize,
     unverified_manifest,
 )
-from taugate.retrieval.release.layout import CURRENT, HISTORY, MANIFEST, SHADOW
-from taugate.retrieval.release.records import CalibrationRecord
+from taugate.release.layout import CURRENT, HISTORY, MANIFEST, SHADOW
+from taugate.release.records import CalibrationRecord
 from taugate.storage.files import Json
 
 _WIDTH, _MAX_DATA = 100, 16  # columns of a line, and of the name of a data set

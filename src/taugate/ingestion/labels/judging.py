@@ -30,7 +30,7 @@ from taugate.ingestion.labels.session import Documents, Session, open_journal
 from taugate.ingestion.labels.verdicts import Verdicts, disputed, read_journals, write_verdicts
 from taugate.ingestion.runs.run import Run
 from taugate.retrieval.documents.store import Document
-from taugate.retrieval.release.reader import Release
+from taugate.retrieval.reader import Release
 
 PREFIX = "run:"  # of the name that stands for a release in a round
 

@@ -20,7 +20,7 @@ from taugate.retrieval.documents.store import Document
 from taugate.retrieval.documents.visible_text import has_visible_text
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.words import query_terms
-from taugate.retrieval.release.reader import Release
+from taugate.retrieval.reader import Release
 
 _LEFT_OUT: Mapping[NotComparable | None, str] = {
     NotComparable.FILTERED: "within a filter",

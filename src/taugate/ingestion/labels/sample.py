@@ -26,7 +26,7 @@ from taugate.ingestion.dataset.editing import QueryFile
 from taugate.ingestion.dataset.lines import stored_file
 from taugate.ingestion.dataset.queries import QUERIES
 from taugate.ingestion.labels.population import Population, PopulationQuery, lexical_candidates, search_uncut
-from taugate.retrieval.release.reader import Release
+from taugate.retrieval.reader import Release
 from taugate.storage.files import atomic_write, read_bounded, sha256_file
 
 Float64 = NDArray[np.float64]

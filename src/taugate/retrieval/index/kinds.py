@@ -12,7 +12,7 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.retrieval.names import Kind
+from taugate.release.names import Kind
 from taugate.retrieval.vectors import Float32, Vectors, rounding_bound
 
 # The class of every kind; an index read from a file must be an instance of exactly this class.

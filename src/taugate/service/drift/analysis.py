@@ -25,7 +25,7 @@ from taugate.drift.signals import (
     wasserstein,
 )
 from taugate.errors import EncoderUnavailable, EngineUnavailable, ReleaseError
-from taugate.retrieval.release.queries import texts_of
+from taugate.release.queries import texts_of
 from taugate.retrieval.vectors import Float32
 from taugate.service.drift.alarms import DriftAlarms, DriftGauges
 from taugate.service.drift.canary import Canary, WatchedRelease

@@ -28,7 +28,7 @@ from taugate.service.pipeline.record import (
 from taugate.service.settings import Settings
 
 if TYPE_CHECKING:  # loads FAISS and redis-py, which not every service needs
-    from taugate.retrieval.release.reader import Release
+    from taugate.retrieval.reader import Release
     from taugate.service.pipeline.search import SearchPipeline
     from taugate.service.replicas import CacheOutcome, RedisCache
 

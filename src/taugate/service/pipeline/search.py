@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from taugate.errors import EncoderUnavailable, TextRefused
 from taugate.retrieval.index.top_k import Observe, TopK, unobserved
 from taugate.retrieval.query import Answer, Explanation, Query
-from taugate.retrieval.release.reader import Release
+from taugate.retrieval.reader import Release
 from taugate.retrieval.second_explanation import explain_stages
 from taugate.retrieval.vectors import Float32, QueryVectors
 from taugate.service.pipeline.queue import QueryQueue, QueuedQuery, SearchQueue, Write, deliver, failing, shutting_down

@@ -26,7 +26,7 @@ from taugate.service.settings import Settings
 from taugate.storage.files import Json
 
 if TYPE_CHECKING:  # loads FAISS, which a service that only cuts results does not need
-    from taugate.retrieval.release.reader import Release
+    from taugate.retrieval.reader import Release
 
 
 # Nothing is loaded from other hosts, no inline script runs, and no other page may frame this one.

@@ -11,11 +11,11 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from taugate.errors import ReleaseError
 from taugate.policy.score_relevance import RerankerScale
+from taugate.release.evidence import EvidenceRecord, Interval, Record, RelevanceRecord
+from taugate.release.names import MAX_WEIGHT
+from taugate.release.outcome_records import MetricsRecord, PolicyRecord
+from taugate.release.refusal_records import RefusalRecord
 from taugate.retrieval.encoder.bert import Precision
-from taugate.retrieval.names import MAX_WEIGHT
-from taugate.retrieval.release.evidence import EvidenceRecord, Interval, Record, RelevanceRecord
-from taugate.retrieval.release.outcome_records import MetricsRecord, PolicyRecord
-from taugate.retrieval.release.refusal_records import RefusalRecord
 from taugate.retrieval.rerank.late_interaction import TokenVectors
 from taugate.retrieval.rerank.reranker import KnownPair, RerankerKind
 from taugate.storage.files import read_bounded

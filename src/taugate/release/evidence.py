@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
 
 from taugate.policy.names import PolicyKind
-from taugate.retrieval.names import Method, Statement
+from taugate.release.names import Method, Statement
 
 if TYPE_CHECKING:
     import numpy as np

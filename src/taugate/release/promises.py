@@ -10,19 +10,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from taugate.retrieval.release.evidence import Certificate, StrataRecord, StratumRecord
-from taugate.retrieval.release.manifest import Manifest
-from taugate.retrieval.release.outcome_records import PolicyRecord
-from taugate.retrieval.release.records import CalibrationRecord
-from taugate.retrieval.release.refusal_records import (
-    ErrorLimit,
-    QuestionKind,
-    RefusalRecord,
-    RefusedQuestions,
-    RequestedLimits,
-)
-from taugate.retrieval.release.search_records import FirstStageRecord, SecondStageRecord
-from taugate.retrieval.release.state import WithdrawnRecord
+from taugate.release.evidence import Certificate, StrataRecord, StratumRecord
+from taugate.release.manifest import Manifest
+from taugate.release.outcome_records import PolicyRecord
+from taugate.release.records import CalibrationRecord
+from taugate.release.refusal_records import ErrorLimit, QuestionKind, RefusalRecord, RefusedQuestions, RequestedLimits
+from taugate.release.search_records import FirstStageRecord, SecondStageRecord
+from taugate.release.state import WithdrawnRecord
 
 # Guarantee of a record whose promise was withdrawn.
 NOTHING = "Nothing is certified: what was promised is not shown to hold for these documents."

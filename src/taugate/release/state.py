@@ -4,8 +4,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from taugate.retrieval.names import STATEMENTS
-from taugate.retrieval.release.evidence import EvidenceRecord, Interval, Record
+from taugate.release.evidence import EvidenceRecord, Interval, Record
+from taugate.release.names import STATEMENTS
 
 # Provisional: too little evidence. Inherited: τ is of other documents, and not shown to hold. Adjusted: τ was given.
 State = Literal["calibrated", "provisional", "inherited", "adjusted"]

@@ -8,8 +8,7 @@ from pydantic import BeforeValidator, Field, FiniteFloat, model_validator
 from pydantic_core import PydanticCustomError
 
 from taugate.policy.names import Metric, PolicyKind
-from taugate.retrieval.names import Method, Statement
-from taugate.retrieval.release.evidence import (
+from taugate.release.evidence import (
     MAX_FLOAT32,
     Certificate,
     Choice,
@@ -20,6 +19,7 @@ from taugate.retrieval.release.evidence import (
     Record,
     Shortage,
 )
+from taugate.release.names import Method, Statement
 
 
 class Machine(StrEnum):

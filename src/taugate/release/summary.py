@@ -4,10 +4,10 @@ import re
 from collections.abc import Iterator
 
 from taugate.policy.policy import POLICIES
-from taugate.retrieval.release.evidence import Certificate
-from taugate.retrieval.release.manifest import ReleaseManifest
-from taugate.retrieval.release.outcome_records import PolicyRecord
-from taugate.retrieval.release.refusal_records import QuestionKind, RefusalRecord
+from taugate.release.evidence import Certificate
+from taugate.release.manifest import ReleaseManifest
+from taugate.release.outcome_records import PolicyRecord
+from taugate.release.refusal_records import QuestionKind, RefusalRecord
 
 # Names of the kinds of questions that should be refused; near misses are in the report alone.
 _KINDS: dict[QuestionKind, str] = {"off_topic": "off-topic", "request": "short", "unanswerable": "unanswerable"}

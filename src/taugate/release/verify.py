@@ -22,18 +22,11 @@ from pydantic import ValidationError
 
 from taugate.errors import InputError, ReleaseError
 from taugate.policy.policy import POLICIES
-from taugate.retrieval.names import disagreement
-from taugate.retrieval.release.folders import names_of
-from taugate.retrieval.release.layout import (
-    MANIFEST,
-    MANIFEST_BYTES,
-    RELEVANCE,
-    SIGNATURE,
-    content_digest,
-    stored_files,
-)
-from taugate.retrieval.release.manifest import SCHEMA_VERSION, FileRecord, Manifest, ReleaseManifest, RunManifest
-from taugate.retrieval.release.records import SCHEMA_2, migrated
+from taugate.release.layout import MANIFEST, MANIFEST_BYTES, RELEVANCE, SIGNATURE, content_digest, stored_files
+from taugate.release.manifest import SCHEMA_VERSION, FileRecord, Manifest, ReleaseManifest, RunManifest
+from taugate.release.names import disagreement
+from taugate.release.records import SCHEMA_2, migrated
+from taugate.retrieval.folders import names_of
 from taugate.storage.files import Json, open_regular, read_bounded
 
 if TYPE_CHECKING:

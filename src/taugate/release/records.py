@@ -5,9 +5,9 @@ from typing import Final, Literal
 
 from pydantic import Field
 
-from taugate.retrieval.release.evidence import Interval, Record
-from taugate.retrieval.release.refusal_records import refusal_of_schema_2
-from taugate.retrieval.release.state import State
+from taugate.release.evidence import Interval, Record
+from taugate.release.refusal_records import refusal_of_schema_2
+from taugate.release.state import State
 from taugate.storage.files import Json
 
 SCHEMA_2: Final = 2

@@ -9,11 +9,8 @@ from pydantic import Field, field_validator
 from pydantic_core import PydanticCustomError
 
 from taugate.policy.score_relevance import ScoreScale
-from taugate.retrieval.encoder.encoder import EncoderConfig
-from taugate.retrieval.engines.connect import EngineRecord
-from taugate.retrieval.names import Kind
-from taugate.retrieval.release.adaptation import AdaptationRecord
-from taugate.retrieval.release.evidence import (
+from taugate.release.adaptation import AdaptationRecord
+from taugate.release.evidence import (
     Alternative,
     DriftRecord,
     EvidenceRecord,
@@ -22,18 +19,19 @@ from taugate.retrieval.release.evidence import (
     RelevanceRecord,
     StrataRecord,
 )
-from taugate.retrieval.release.layout import ENCODER_FOLDER, FLOAT32_FOLDER, QUERY_FOLDER
-from taugate.retrieval.release.outcome_records import BootstrapRecord, LabelsRecord, MetricsRecord, PolicyRecord
-from taugate.retrieval.release.records import CalibrationRecord, CheckedAnswers, EncoderFitRecord, QuerySetRecord
-from taugate.retrieval.release.refusal_records import RefusalRecord
-from taugate.retrieval.release.search_records import (
+from taugate.release.layout import ENCODER_FOLDER, FLOAT32_FOLDER, QUERY_FOLDER
+from taugate.release.names import Kind
+from taugate.release.outcome_records import BootstrapRecord, LabelsRecord, MetricsRecord, PolicyRecord
+from taugate.release.records import CalibrationRecord, CheckedAnswers, EncoderFitRecord, QuerySetRecord
+from taugate.release.refusal_records import RefusalRecord
+from taugate.release.search_records import (
     GateRecord,
     LexicalRecord,
     ProjectionRecord,
     SecondStageRecord,
     SkippedCandidate,
 )
-from taugate.retrieval.release.state import (
+from taugate.release.state import (
     CertifiedLoss,
     ErasureRecord,
     State,
@@ -42,6 +40,8 @@ from taugate.retrieval.release.state import (
     certified_loss,
     state_in_words,
 )
+from taugate.retrieval.encoder.encoder import EncoderConfig
+from taugate.retrieval.engines.connect import EngineRecord
 
 SCHEMA_VERSION: Literal[3] = 3
 

@@ -11,13 +11,9 @@ from taugate.errors import ReleaseError, RerankerUnavailable
 from taugate.policy.policy import Policy, StratumThresholds
 from taugate.policy.relevance import Relevance
 from taugate.policy.score_relevance import ScoreRelevance
-from taugate.retrieval.abstention import AnswerRule, AnswerScore
-from taugate.retrieval.documents.filters import composed, sort_key
-from taugate.retrieval.index.lexical import LexicalIndex
-from taugate.retrieval.names import FileNames, ReleaseFolder
-from taugate.retrieval.release import golden
-from taugate.retrieval.release.golden import GoldenQuery
-from taugate.retrieval.release.layout import (
+from taugate.release import golden
+from taugate.release.golden import GoldenQuery
+from taugate.release.layout import (
     ABSTENTION,
     FIRST_STAGE_FOLDER,
     GOLDEN,
@@ -31,9 +27,13 @@ from taugate.retrieval.release.layout import (
     REPORT,
     RERANKER_FOLDER,
 )
-from taugate.retrieval.release.loading import Corpus, CorpusFolder, EncoderFolder
-from taugate.retrieval.release.manifest import Manifest, ReleaseManifest
-from taugate.retrieval.release.search_records import SecondStageRecord, read_pairs, write_pairs
+from taugate.release.manifest import Manifest, ReleaseManifest
+from taugate.release.names import FileNames, ReleaseFolder
+from taugate.release.search_records import SecondStageRecord, read_pairs, write_pairs
+from taugate.retrieval.abstention import AnswerRule, AnswerScore
+from taugate.retrieval.documents.filters import composed, sort_key
+from taugate.retrieval.index.lexical import LexicalIndex
+from taugate.retrieval.loading import Corpus, CorpusFolder, EncoderFolder
 from taugate.retrieval.rerank import cross_encoder, token_encoder
 from taugate.retrieval.rerank.cross_encoder import CrossEncoder
 from taugate.retrieval.rerank.late_interaction import TOKEN_VECTORS, LateInteraction, TokenVectors

@@ -10,6 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.errors import InputError, ReleaseError
+from taugate.release.layout import (
+    ENCODER_FOLDER,
+    ENCODER_FOLDERS,
+    FLOAT32_FOLDER,
+    LEXICAL,
+    MANIFEST,
+    METADATA,
+    QUERY_FOLDER,
+)
+from taugate.release.manifest import Manifest
+from taugate.release.names import INDEX, INDEX_KINDS, VECTORS, FileNames, ReleaseFolder, disagreement
 from taugate.retrieval.abstention import needs_words
 from taugate.retrieval.background import Read, ReadDocuments
 from taugate.retrieval.documents.metadata import Metadata
@@ -21,17 +32,6 @@ from taugate.retrieval.encoder.tokenizer import TOKENIZER
 from taugate.retrieval.engines.connect import EngineAccess
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.top_k import Index, Passages
-from taugate.retrieval.names import INDEX, INDEX_KINDS, VECTORS, FileNames, ReleaseFolder, disagreement
-from taugate.retrieval.release.layout import (
-    ENCODER_FOLDER,
-    ENCODER_FOLDERS,
-    FLOAT32_FOLDER,
-    LEXICAL,
-    MANIFEST,
-    METADATA,
-    QUERY_FOLDER,
-)
-from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.rerank.stage import SecondStage
 from taugate.storage.folders import link_or_copy
 

@@ -6,8 +6,8 @@ from typing import Literal, Self
 from pydantic import Field, FiniteFloat, model_validator
 from pydantic_core import PydanticCustomError
 
-from taugate.retrieval.names import STATEMENTS
-from taugate.retrieval.release.evidence import MAX_FLOAT32, EvidenceRecord, Interval, Record
+from taugate.release.evidence import MAX_FLOAT32, EvidenceRecord, Interval, Record
+from taugate.release.names import STATEMENTS
 from taugate.storage.files import Json
 
 QuestionKind = Literal["off_topic", "request", "near_miss", "unanswerable"]

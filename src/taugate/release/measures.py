@@ -5,7 +5,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from taugate.retrieval.release.evidence import Interval, IsotropyRecord, Record
+from taugate.release.evidence import Interval, IsotropyRecord, Record
 
 
 class EncoderRow(Record):

@@ -7,6 +7,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from taugate.errors import EncoderUnavailable, EncoderUnsupported, EngineUnavailable, ReleaseError
+from taugate.release import golden
+from taugate.release import queries as questions
+from taugate.release.golden import GoldenQuery
+from taugate.release.layout import FIRST_STAGE_FOLDER, GOLDEN, PROJECTION, QUESTIONS, REFERENCE, RERANKER_FOLDER
+from taugate.release.manifest import Manifest
+from taugate.release.names import INDEX
+from taugate.release.queries import Reference
+from taugate.release.verify import TrustedKeys, check_optional_files, verify_searchable
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import Documents
 from taugate.retrieval.encoder.bert import Precision
@@ -14,24 +22,9 @@ from taugate.retrieval.encoder.encoder import ExportedEncoder, RequestedPrecisio
 from taugate.retrieval.encoder.endpoint_record import EndpointAccess
 from taugate.retrieval.engines.connect import EngineAccess
 from taugate.retrieval.engines.corpus import EngineCorpus
+from taugate.retrieval.folders import ModelsFolder, OpenReranker, RerankerFolder, read_policy
 from taugate.retrieval.index.top_k import Fields, Index
-from taugate.retrieval.names import INDEX
-from taugate.retrieval.release import golden
-from taugate.retrieval.release import queries as questions
-from taugate.retrieval.release.folders import ModelsFolder, OpenReranker, RerankerFolder, read_policy
-from taugate.retrieval.release.golden import GoldenQuery
-from taugate.retrieval.release.layout import (
-    FIRST_STAGE_FOLDER,
-    GOLDEN,
-    PROJECTION,
-    QUESTIONS,
-    REFERENCE,
-    RERANKER_FOLDER,
-)
-from taugate.retrieval.release.loading import Corpus, CorpusFolder, EncoderFolder, encoder_folders, own_vectors
-from taugate.retrieval.release.manifest import Manifest
-from taugate.retrieval.release.queries import Reference
-from taugate.retrieval.release.verify import TrustedKeys, check_optional_files, verify_searchable
+from taugate.retrieval.loading import Corpus, CorpusFolder, EncoderFolder, encoder_folders, own_vectors
 from taugate.retrieval.rerank.endpoint import reranker_endpoint
 from taugate.retrieval.retriever import Retriever
 from taugate.retrieval.vectors import Projection

@@ -6,9 +6,9 @@ from typing import Literal
 from pydantic import Field, ValidationError
 
 from taugate.errors import EncoderError
-from taugate.retrieval.release.evidence import Interval, IsotropyRecord, Record
-from taugate.retrieval.release.measures import MeasuresRecord
-from taugate.retrieval.release.search_records import GateRecord, PairedLoss
+from taugate.release.evidence import Interval, IsotropyRecord, Record
+from taugate.release.measures import MeasuresRecord
+from taugate.release.search_records import GateRecord, PairedLoss
 from taugate.storage.files import read_bounded
 
 ADAPTATION = "adaptation.json"
