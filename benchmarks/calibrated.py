@@ -12,7 +12,7 @@ from taugate.calibration.progress import Job
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.study.corpus import CorpusSearch
 from taugate.calibration.study.study import Study, study
-from taugate.ingestion.dataset.beir import Dataset
+from taugate.data.beir import Dataset
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.top_k import Index
 

@@ -15,7 +15,7 @@ from taugate.calibration.metrics.documents import QueryRoles
 from taugate.calibration.metrics.ranking import JudgedQueries, ScoredQueries
 from taugate.calibration.relevance.fitting import fit_relevance, map_probabilities
 from taugate.calibration.relevance.model import EstimatedRelevance, estimate_relevance
-from taugate.ingestion.dataset.labelled_queries import LabelledQuery
+from taugate.data.labelled_queries import LabelledQuery
 from taugate.policy.relevance import Relevance, features
 from taugate.retrieval.background import Background, Float64
 from taugate.retrieval.index.flat import FlatIndex

@@ -26,7 +26,7 @@ FOLDERS = {
 }
 MODULES = {
     "service/runtime/resources.py",  # asks whether the module named faiss is loaded
-    "ingestion/runs/presets.py",  # the stores of users, of which two have the names of engines
+    "data/runs/presets.py",  # the stores of users, of which two have the names of engines
 }
 TEXTS = ("*.j2", "*.html")
 

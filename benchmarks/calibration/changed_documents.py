@@ -28,7 +28,7 @@ from benchmarks.calibration.changing_sets import CHANGES, FIELD, ChangingSet, Qu
 from benchmarks.markdown import table
 from benchmarks.page import data_folder
 from taugate.cli import main as cli
-from taugate.ingestion.dataset.questions import off_topic_table
+from taugate.data.questions import off_topic_table
 from taugate.release.promises import (
     AnsweredQuestions,
     LimitedError,

@@ -18,7 +18,7 @@ from taugate.calibration.encoding.corpus import encode_near_misses, with_words
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
 from taugate.calibration.progress import Job
 from taugate.calibration.settings.settings import CalibrationSettings
-from taugate.ingestion.dataset.location import write_sample
+from taugate.data.location import write_sample
 from taugate.release.refusal_records import QuestionKind, RefusalRecord, RefusedQuestions
 from taugate.retrieval.index.hybrid import HybridIndex
 from taugate.retrieval.index.lexical import LexicalIndex

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from benchmarks.experiment import Experiment
 from taugate.calibration.metrics.clusters import SamplingUnits, clusters
 from taugate.calibration.risk.evidence import Statement
-from taugate.ingestion.dataset.beir import read_dataset
+from taugate.data.beir import read_dataset
 
 Counts = NDArray[np.int64]  # queries, with a sign if some are gained
 Rates = NDArray[np.float64]

@@ -16,7 +16,7 @@ from taugate.calibration.settings.rules import ThresholdRule
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.study.decide import decide
 from taugate.calibration.threshold.shortage import evidence_bound
-from taugate.ingestion.dataset.judgements import TEST
+from taugate.data.judgements import TEST
 from taugate.release.evidence import Interval
 from taugate.release.outcome_records import PolicyRecord
 

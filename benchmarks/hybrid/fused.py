@@ -16,10 +16,10 @@ from taugate.calibration.acceptance.baseline import DEPTH, RankingOutcomes
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
 from taugate.calibration.metrics.clusters import SamplingUnits, clusters
 from taugate.calibration.metrics.ranking import max_own_passages, own_passages_of
-from taugate.ingestion.dataset.corpus import CORPUS
-from taugate.ingestion.dataset.judgements import GENERATED
-from taugate.ingestion.dataset.labelled_queries import LabelledQuery
-from taugate.ingestion.dataset.queries import QUERIES
+from taugate.data.corpus import CORPUS
+from taugate.data.judgements import GENERATED
+from taugate.data.labelled_queries import LabelledQuery
+from taugate.data.queries import QUERIES
 from taugate.ingestion.queries.generate import MAX_QUERIES, generate_crops
 from taugate.retrieval.index.lexical import LexicalIndex, share_of
 from taugate.retrieval.index.postings import K1, B

@@ -19,10 +19,10 @@ from taugate.calibration.metrics.clusters import ClusterIds, SamplingUnits, clus
 from taugate.calibration.metrics.documents import QueryRoles
 from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.relevance.model import estimate_relevance
-from taugate.ingestion.dataset.beir import Dataset
-from taugate.ingestion.dataset.corpus import CORPUS
-from taugate.ingestion.dataset.judgements import GENERATED
-from taugate.ingestion.dataset.queries import QUERIES
+from taugate.data.beir import Dataset
+from taugate.data.corpus import CORPUS
+from taugate.data.judgements import GENERATED
+from taugate.data.queries import QUERIES
 from taugate.ingestion.queries.generate import MAX_QUERIES, generate_crops
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.vectors import Float32

@@ -20,8 +20,8 @@ from taugate.calibration.encoding.source import Encoders, exported_encoder
 from taugate.calibration.progress import Job
 from taugate.calibration.recalibration.settings import inherited_encoder
 from taugate.cli import main as cli
+from taugate.data.beir import read_dataset
 from taugate.errors import EncoderError, ReleaseError
-from taugate.ingestion.dataset.beir import read_dataset
 from taugate.registry.catalog import current_id
 from taugate.release.adaptation import ADAPTATION, DOCUMENTS
 from taugate.release.verify import verify_searchable

@@ -7,7 +7,7 @@ from taugate.adaptation.decision import ComparedEncoders, separation_record
 from taugate.calibration.acceptance.baseline import SearchTrial
 from taugate.calibration.comparison.measures import OtherTexts, ParaphrasedQueries, general_set, power_law_record
 from taugate.calibration.metrics.embeddings import PARAPHRASES, QUERIES
-from taugate.ingestion.dataset.labelled_queries import LabelledQuery
+from taugate.data.labelled_queries import LabelledQuery
 from taugate.release.measures import Distances, MeasuresRecord
 from taugate.retrieval.encoder.encoder import Role
 from taugate.retrieval.vectors import Float32

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from safetensors.torch import save_file
 
 from taugate.cli import main as cli
-from taugate.ingestion.dataset.beir import read_dataset
+from taugate.data.beir import read_dataset
 from taugate.registry.catalog import find
 from taugate.release.manifest import Manifest
 from taugate.release.verify import verify_searchable

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from taugate.cli import main as cli
-from taugate.ingestion.dataset import corpus
+from taugate.data import corpus
 from taugate.registry import history
 from taugate.registry.catalog import current_id, release_ids
 from taugate.registry.promotion import promote

@@ -8,8 +8,8 @@ import pytest
 from qdrant_client import QdrantClient, models
 
 from taugate.cli import main as cli
-from taugate.ingestion.dataset.queries import read_queries
-from taugate.ingestion.dataset.questions import off_topic_sent
+from taugate.data.queries import read_queries
+from taugate.data.questions import off_topic_sent
 from taugate.registry.catalog import find
 from taugate.release.verify import verify
 from taugate.retrieval.encoder.encoder import ExportedEncoder

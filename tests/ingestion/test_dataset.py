@@ -8,8 +8,8 @@ from pathlib import Path
 import orjson
 import pytest
 
+from taugate.data.beir import Dataset, read_dataset
 from taugate.errors import InputError
-from taugate.ingestion.dataset.beir import Dataset, read_dataset
 from taugate.retrieval.documents.store import TEXTS
 
 DOCUMENTS = [

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from taugate.cli import main as cli
+from taugate.data.location import default_split
 from taugate.errors import InputError
-from taugate.ingestion.dataset.location import default_split
 
 
 def with_splits(folder: Path, *splits: str) -> str:

@@ -15,8 +15,8 @@ from unittest.mock import patch
 import pytest
 
 from taugate.cli import main as cli
-from taugate.ingestion.dataset.beir import read_dataset
-from taugate.ingestion.dataset.location import local_folder
+from taugate.data.beir import read_dataset
+from taugate.data.location import local_folder
 from taugate.registry.catalog import release_ids
 from tests.calibration.commands import refusal
 from tests.object_storage import ObjectStorage, empty_bucket
@@ -133,7 +133,7 @@ def test_full_disk_reported_before_download(sample: Path, refused: Refused, tmp_
     sizes = {name: (sample / name).stat().st_size for name in FILES}
     needed = sum(sizes.values()) + sizes["corpus.jsonl"]
     with (
-        patch("taugate.ingestion.dataset.location.shutil.disk_usage") as usage,
+        patch("taugate.data.location.shutil.disk_usage") as usage,
         patch("taugate.storage.object_store.Store.download", side_effect=AssertionError("fetched")),
     ):
         usage.return_value.free = needed - 1

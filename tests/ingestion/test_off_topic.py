@@ -4,13 +4,7 @@ from collections import Counter
 
 import pytest
 
-from taugate.ingestion.dataset.questions import (
-    QuestionRule,
-    off_topic_example,
-    off_topic_questions,
-    off_topic_sent,
-    off_topic_table,
-)
+from taugate.data.questions import QuestionRule, off_topic_example, off_topic_questions, off_topic_sent, off_topic_table
 from taugate.ingestion.queries.generate import normalized
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from taugate.data.beir import read_people
 from taugate.errors import InputError
-from taugate.ingestion.dataset.beir import read_people
 
 QUERIES = {"q1": "human", "q2": "human", "q3": "traffic", "q4": "traffic", "q5": "human", "c1": "crop", "c2": "llm"}
 SPLITS = {

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from taugate.data.beir import Dataset, read_dataset
+from taugate.data.labelled_queries import is_same_text
 from taugate.errors import InputError
-from taugate.ingestion.dataset.beir import Dataset, read_dataset
-from taugate.ingestion.dataset.labelled_queries import is_same_text
 from taugate.ingestion.queries.generate import sample_documents
 from taugate.retrieval.documents.store import Document
 

@@ -12,10 +12,10 @@ from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.risk.steps import LossSteps
 from taugate.calibration.settings.settings import CalibrationSettings
+from taugate.data.beir import Dataset, read_dataset
+from taugate.data.runs.judged_run import JudgedRun
+from taugate.data.runs.run import Run
 from taugate.errors import InputError
-from taugate.ingestion.dataset.beir import Dataset, read_dataset
-from taugate.ingestion.runs.judged_run import JudgedRun
-from taugate.ingestion.runs.run import Run
 from taugate.retrieval.index.flat import FlatIndex
 
 HEADER = "query-id\tcorpus-id\tscore"

@@ -6,8 +6,8 @@ import orjson
 import pytest
 
 from taugate.calibration.metrics.clusters import clusters
+from taugate.data.beir import Dataset, read_dataset, read_people
 from taugate.errors import InputError
-from taugate.ingestion.dataset.beir import Dataset, read_dataset, read_people
 from taugate.ingestion.importers.target import SourceQueries
 from taugate.ingestion.labels.population import Population, population
 

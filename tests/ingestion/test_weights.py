@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from taugate.data.beir import read_dataset
+from taugate.data.editing import QueryFile, replace_queries
+from taugate.data.judgements import Judgement, JudgementLine
+from taugate.data.queries import DatasetQuery
 from taugate.errors import InputError
-from taugate.ingestion.dataset.beir import read_dataset
-from taugate.ingestion.dataset.editing import QueryFile, replace_queries
-from taugate.ingestion.dataset.judgements import Judgement, JudgementLine
-from taugate.ingestion.dataset.queries import DatasetQuery
 
 WEIGHTED = "query-id\tcorpus-id\tscore\tweight\n"
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from taugate.ingestion.dataset.location import write_sample
+from taugate.data.location import write_sample
 from taugate.policy.names import PolicyKind
 from taugate.policy.policy import Policy
 from taugate.registry.catalog import find

@@ -24,8 +24,8 @@ from taugate.adaptation.training.plan import (
 from taugate.calibration.comparison.measures import TEXTS
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.progress import Job
+from taugate.data.labelled_queries import LabelledQuery
 from taugate.errors import EncoderError, InputError
-from taugate.ingestion.dataset.labelled_queries import LabelledQuery
 from taugate.release.adaptation import RecipeName
 from taugate.retrieval.documents.store import DocumentStore
 from taugate.retrieval.encoder.encoder import ExportedEncoder, Role

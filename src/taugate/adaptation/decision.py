@@ -40,7 +40,7 @@ from taugate.calibration.settings.settings import (
     default_margin,
 )
 from taugate.calibration.threshold.decide import bootstrap_threshold
-from taugate.ingestion.dataset.labelled_queries import LabelledQuery
+from taugate.data.labelled_queries import LabelledQuery
 from taugate.release.adaptation import AdaptationGain, BeforeAfter
 from taugate.release.evidence import Estimate, Interval
 from taugate.release.measures import EncoderRow, FamiliarityRecord, MeasuresRecord, SeparationRecord, SpectrumRecord

@@ -14,7 +14,7 @@ from taugate.calibration.acceptance.baseline import DEPTH, LexicalPart, SearchTr
 from taugate.calibration.acceptance.better_lists import GRID
 from taugate.calibration.metrics.documents import relevant_passages
 from taugate.calibration.settings.settings import LexicalChoice
-from taugate.ingestion.dataset.labelled_queries import LabelledQuery
+from taugate.data.labelled_queries import LabelledQuery
 from taugate.retrieval.documents.store import DocumentStore
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.top_k import TopK

@@ -21,8 +21,8 @@ from scipy import stats
 from taugate.calibration.formats import percent
 from taugate.calibration.risk import certify
 from taugate.calibration.settings.rules import CONFIDENCE
-from taugate.ingestion.dataset.labelled_queries import LabelledQueries, LabelledQuery
-from taugate.ingestion.dataset.queries import Origin
+from taugate.data.labelled_queries import LabelledQueries, LabelledQuery
+from taugate.data.queries import Origin
 from taugate.release.adaptation import AdaptationRecord
 from taugate.release.evidence import Interval
 from taugate.release.names import METHODS

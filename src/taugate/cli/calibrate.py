@@ -33,8 +33,8 @@ from taugate.cli.terminal.options import (
 from taugate.cli.terminal.output import say
 from taugate.cli.terminal.promotion import PROMOTION, PromotionOptions
 from taugate.cli.terminal.summary import CalibratedRelease, print_release
+from taugate.data.vectors import has_vectors
 from taugate.errors import InputError
-from taugate.ingestion.dataset.vectors import has_vectors
 from taugate.registry.catalog import pointed_id
 from taugate.registry.writer import without_equal
 from taugate.release.layout import CURRENT

@@ -21,7 +21,7 @@ from taugate.cli.calibrate import (
 from taugate.cli.terminal.command import Command
 from taugate.cli.terminal.options import Appearance, option, parameters, specified
 from taugate.cli.terminal.promotion import PROMOTION, PromotionOptions
-from taugate.ingestion.runs.recording import off_topic_run
+from taugate.data.runs.recording import off_topic_run
 from taugate.policy.score_relevance import ScoreScale
 from taugate.release.manifest import ReleaseManifest
 

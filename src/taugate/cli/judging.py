@@ -29,8 +29,8 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from taugate.cli.terminal.output import say
+from taugate.data.editing import DatasetBusy
 from taugate.errors import InputError, TaugateError
-from taugate.ingestion.dataset.editing import DatasetBusy
 from taugate.ingestion.labels.judging import Judging
 from taugate.ingestion.labels.session import Question
 from taugate.retrieval.index.words import UNSPACED, words

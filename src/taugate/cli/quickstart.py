@@ -71,7 +71,7 @@ def run(options: QuickstartOptions) -> int:
     Needs no Redis and, if taugate[sample] is installed, no network.
     """
     if options.folder is None:
-        from taugate.ingestion.dataset.location import check_sample_installed
+        from taugate.data.location import check_sample_installed
 
         check_sample_installed()  # first, because its message names both extras
     import taugate.calibration.job.calibration  # noqa: F401 (fails before anything is written if a package is missing)
@@ -101,7 +101,7 @@ def run(options: QuickstartOptions) -> int:
 
 def _write_sample(data: Path) -> tuple[str, int]:
     """Write the sample data set into a folder; returns a question that it answers, and K."""
-    from taugate.ingestion.dataset.location import write_sample
+    from taugate.data.location import write_sample
 
     write_sample(data)
     return _SAMPLE_QUESTION, CalibrationSettings().k
@@ -110,8 +110,8 @@ def _write_sample(data: Path) -> tuple[str, int]:
 def _import_folder(folder: Path, data: Path) -> tuple[str, int]:
     """Import a folder of files, and crop queries if it has no labels; returns a question that it answers, and K."""
     from taugate.cli import import_data, queries
-    from taugate.ingestion.dataset.corpus import CORPUS
-    from taugate.ingestion.dataset.lines import read_objects
+    from taugate.data.corpus import CORPUS
+    from taugate.data.lines import read_objects
 
     existed = data.parent.exists()
     try:
@@ -130,7 +130,7 @@ def _import_folder(folder: Path, data: Path) -> tuple[str, int]:
 
 def _is_labelled(data: Path) -> bool:
     """Return whether people labelled queries: the folder was a data set, or queries were labelled since."""
-    from taugate.ingestion.dataset.judgements import HUMAN, TEST, splits_in
+    from taugate.data.judgements import HUMAN, TEST, splits_in
 
     return bool({TEST, HUMAN} & set(splits_in(data)))
 
@@ -140,8 +140,8 @@ def _heading_of(passages: list[tuple[str | None, str]]) -> str:
 
     The number of a heading is left out, and a heading without a word is no question.
     """
-    from taugate.ingestion.chunks.chunker import HEADING_SEPARATOR
-    from taugate.ingestion.dataset.questions import QuestionRule
+    from taugate.data.chunks.chunker import HEADING_SEPARATOR
+    from taugate.data.questions import QuestionRule
 
     main = QuestionRule.for_texts(text for _, text in passages).language
     middle = len(passages) // 2
@@ -154,7 +154,7 @@ def _heading_of(passages: list[tuple[str | None, str]]) -> str:
 
 def _answers(question: str, release: Path) -> dict[str, str]:
     """Search for a question about the corpus and for an off-topic one; returns both with their answers, by labels."""
-    from taugate.ingestion.dataset.questions import QuestionRule, off_topic_example
+    from taugate.data.questions import QuestionRule, off_topic_example
     from taugate.local import LocalRetriever
 
     off_topic = off_topic_example(QuestionRule.for_texts([question]).language)

@@ -9,8 +9,8 @@ import pytest
 
 from taugate.calibration.metrics.clusters import clusters
 from taugate.cli import main as cli
-from taugate.ingestion.dataset.beir import read_dataset
-from taugate.ingestion.dataset.questions import off_topic_table
+from taugate.data.beir import read_dataset
+from taugate.data.questions import off_topic_table
 from taugate.registry.catalog import current_id
 from taugate.release.layout import content_digest
 from taugate.retrieval.query import Query

@@ -21,7 +21,7 @@ from taugate.calibration.metrics.ranking import AnsweredQueries, JudgedQueries, 
 from taugate.calibration.risk.certify import LossLimit, certify
 from taugate.calibration.risk.steps import LossSteps
 from taugate.calibration.settings.rules import ThresholdRule
-from taugate.ingestion.dataset.questions import off_topic_table
+from taugate.data.questions import off_topic_table
 from taugate.registry.catalog import find
 from taugate.retrieval.index.top_k import TopK
 

@@ -11,8 +11,8 @@ from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.progress import Job
 from taugate.calibration.risk.evidence import QueryLosses
 from taugate.calibration.settings.settings import CandidateSettings, GateSettings
+from taugate.data.labelled_queries import LabelledQuery
 from taugate.errors import InputError
-from taugate.ingestion.dataset.labelled_queries import LabelledQuery
 
 ALPHA = 0.05
 ALONE = SamplingUnits.from_clusters(np.arange(1000))

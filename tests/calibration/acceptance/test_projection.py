@@ -22,8 +22,8 @@ from taugate.calibration.acceptance.projection import (
 )
 from taugate.calibration.recalibration.settings import inherited_settings
 from taugate.cli import main as cli
+from taugate.data.labelled_queries import LabelledQuery
 from taugate.errors import ReleaseError
-from taugate.ingestion.dataset.labelled_queries import LabelledQuery
 from taugate.registry.catalog import current_id
 from taugate.release.evidence import Interval
 from taugate.release.layout import PROJECTION

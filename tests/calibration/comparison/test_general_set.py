@@ -8,7 +8,7 @@ import pytest
 from taugate.adaptation.linear import LinearMap, PrincipalComponents
 from taugate.calibration.comparison.measures import forgetting_words, general_set
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
-from taugate.ingestion.dataset.questions import off_topic_table
+from taugate.data.questions import off_topic_table
 from taugate.release.adaptation import WhiteningRecord
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.vectors import Float32

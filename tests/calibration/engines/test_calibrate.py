@@ -12,8 +12,8 @@ from taugate.calibration.encoding import sharded_vectors
 from taugate.calibration.engines.search import ProposedIndex
 from taugate.calibration.progress import Job
 from taugate.cli import main as cli
+from taugate.data.beir import read_dataset
 from taugate.errors import ReleaseError
-from taugate.ingestion.dataset.beir import read_dataset
 from taugate.policy.relevance import Relevance
 from taugate.registry.catalog import current_id, release_ids
 from taugate.registry.history import calibration_lock

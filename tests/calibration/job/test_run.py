@@ -10,8 +10,8 @@ import pytest
 
 from taugate.calibration.relevance import probes
 from taugate.cli import main as cli
-from taugate.ingestion.dataset.questions import off_topic_table
-from taugate.ingestion.runs.recording import off_topic_run
+from taugate.data.questions import off_topic_table
+from taugate.data.runs.recording import off_topic_run
 from taugate.registry.catalog import current_id, find, release_ids
 from taugate.release.layout import GOLDEN, MANIFEST, OUTCOMES, REFERENCE, RELEVANCE, REPORT
 from taugate.release.manifest import RunManifest

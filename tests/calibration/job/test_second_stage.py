@@ -13,8 +13,8 @@ import zaragoza_construction_faq
 
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.cli import main as cli
+from taugate.data.questions import off_topic_questions
 from taugate.errors import InputError, ReleaseError
-from taugate.ingestion.dataset.questions import off_topic_questions
 from taugate.registry.catalog import find, release_ids
 from taugate.registry.erasure import erase
 from taugate.registry.promotion import promote, scorer_differs

@@ -17,8 +17,8 @@ from taugate.calibration.metrics.clusters import SamplingUnits, clusters
 from taugate.calibration.metrics.documents import HoldoutSplit, chance_of_a_hit, grades_of, relevant_passages
 from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.risk.steps import LossSteps
-from taugate.ingestion.dataset.beir import read_dataset
-from taugate.ingestion.dataset.labelled_queries import LabelledQuery
+from taugate.data.beir import read_dataset
+from taugate.data.labelled_queries import LabelledQuery
 from taugate.retrieval.index.flat import FlatIndex
 
 Corpus = list[tuple[str, str | None]]  # `_id` and parent of each passage

@@ -17,7 +17,7 @@ from ir_measures import nDCG
 
 from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.cli import main as cli
-from taugate.ingestion.dataset.labelled_queries import LabelledQuery
+from taugate.data.labelled_queries import LabelledQuery
 from taugate.release.layout import ENCODER_FOLDER
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.index.files import load_index

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from taugate.calibration.metrics.measure import DeepFigures
-from taugate.ingestion.dataset.labelled_queries import LabelledQuery
+from taugate.data.labelled_queries import LabelledQuery
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.vectors import Float32
 

@@ -12,7 +12,7 @@ from taugate.calibration.provisional import (
     count_generated,
     lower_limit,
 )
-from taugate.ingestion.dataset.labelled_queries import LabelledQuery
+from taugate.data.labelled_queries import LabelledQuery
 from taugate.release.records import MIN_QUERIES
 
 

@@ -23,7 +23,7 @@ from taugate.calibration.query_set.measure import (
     topic_clusters,
 )
 from taugate.calibration.query_set.warnings import QuerySetSigns, query_set_warnings
-from taugate.ingestion.dataset.labelled_queries import LabelledQuery
+from taugate.data.labelled_queries import LabelledQuery
 from taugate.release.records import QuerySetRecord
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.vectors import Float32, pair_similarity

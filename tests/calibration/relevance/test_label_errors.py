@@ -10,7 +10,7 @@ from taugate.calibration.metrics.documents import QueryRoles
 from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.relevance.model import EstimatedRelevance, estimate_relevance
 from taugate.calibration.report.questions import DoubtfulLabels, cross_fitted, doubtful_labels
-from taugate.ingestion.dataset.labelled_queries import LabelledQuery
+from taugate.data.labelled_queries import LabelledQuery
 from taugate.retrieval.index.flat import FlatIndex
 from tests.vectors import unit
 

@@ -13,7 +13,7 @@ from taugate.calibration.relevance.fitting import RelevanceFit, map_probabilitie
 from taugate.calibration.relevance.fitting import fit_relevance as fit_by_document
 from taugate.calibration.relevance.model import EstimatedRelevance, estimate_relevance
 from taugate.calibration.relevance.record import relevance_record
-from taugate.ingestion.dataset.labelled_queries import LabelledQuery
+from taugate.data.labelled_queries import LabelledQuery
 from taugate.policy.relevance import FEATURES
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.top_k import TopK

@@ -16,7 +16,7 @@ from taugate.calibration.relevance.record import (
     kept_relevance_record,
     relevance_record,
 )
-from taugate.ingestion.dataset.labelled_queries import LabelledQuery
+from taugate.data.labelled_queries import LabelledQuery
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.top_k import TopK
 from tests.vectors import unit

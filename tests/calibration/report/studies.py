@@ -14,7 +14,7 @@ from taugate.calibration.report.page import render
 from taugate.calibration.settings.rules import ThresholdRule
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.study.outcomes import Calibrated
-from taugate.ingestion.dataset.beir import Dataset
+from taugate.data.beir import Dataset
 from taugate.release.manifest import Manifest
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 

@@ -11,8 +11,8 @@ from taugate.calibration.metrics.measure import DrawnQueries
 from taugate.calibration.relevance.probes import removed_documents, seem_answered
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.study.corpus import question_parts
-from taugate.ingestion.dataset.beir import Dataset, read_dataset
-from taugate.ingestion.dataset.questions import off_topic_questions, off_topic_table
+from taugate.data.beir import Dataset, read_dataset
+from taugate.data.questions import off_topic_questions, off_topic_table
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.top_k import TopK
 from tests.calibration.commands import small

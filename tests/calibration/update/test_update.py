@@ -13,8 +13,8 @@ from taugate.calibration.comparison.rule import QUANTITIES
 from taugate.calibration.progress import Job
 from taugate.calibration.settings.update import UpdateSettings
 from taugate.calibration.update.job import update as update_release
-from taugate.ingestion.dataset.beir import read_dataset
-from taugate.ingestion.dataset.questions import off_topic_questions
+from taugate.data.beir import read_dataset
+from taugate.data.questions import off_topic_questions
 from taugate.ingestion.queries.near_misses import near_misses
 from taugate.registry import history, writer
 from taugate.registry.catalog import current_id, find, release_ids

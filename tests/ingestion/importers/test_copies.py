@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from taugate.cli import main as cli
+from taugate.data.parsed import ParsedDocument, prose_document
 from taugate.ingestion.importers.documents import ImportedDocument
 from taugate.ingestion.importers.files import Copies
 from taugate.ingestion.importers.importing import ImportPlan, ImportResult, import_corpus
 from taugate.ingestion.importers.target import ImportRecord, SourceQueries
-from taugate.ingestion.parsed import ParsedDocument, prose_document
 from taugate.retrieval.documents.store import MetadataValue
 
 

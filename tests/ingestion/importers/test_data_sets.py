@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from taugate.cli import main as cli
-from taugate.ingestion.dataset.beir import read_dataset
+from taugate.data.beir import read_dataset
 from tests.ingestion.importers.test_import import corpus, imported
 
 LONG = " ".join(f"Sentence {i} tells how the pump is cleaned." for i in range(100))

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from taugate.data.parsed import ParsedFile, UnreadableFile
 from taugate.ingestion.importers.delimited import parse_delimited
 from taugate.ingestion.importers.word_share import lost_numbers, share_kept
-from taugate.ingestion.parsed import ParsedFile, UnreadableFile
 
 TEXTS = [
     'The rings, known as "seals", are kept in the drawer; the "old" ones, too.',

@@ -4,10 +4,10 @@ from email.message import EmailMessage
 
 import pytest
 
+from taugate.data.parsed import ParsedFile, UnreadableFile
 from taugate.ingestion.importers.email_message import parse_email
 from taugate.ingestion.importers.parse import PARSERS
 from taugate.ingestion.importers.word_share import lost_numbers, share_kept
-from taugate.ingestion.parsed import ParsedFile, UnreadableFile
 
 
 def mail(text: str, subject: str = "Seal of pump 7") -> EmailMessage:

@@ -5,9 +5,9 @@ import re
 
 import pytest
 
+from taugate.data.parsed import UnreadableFile
 from taugate.ingestion.importers.html import parse_html
 from taugate.ingestion.importers.word_share import lost_numbers, share_kept
-from taugate.ingestion.parsed import UnreadableFile
 
 PROSE = "The pump starts when the pressure falls below two bars, and it stops at four. " * 6
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from taugate.data.parsed import ParsedDocument, UnreadableFile
 from taugate.ingestion.importers.json_documents import parse_json, parse_json_lines
 from taugate.ingestion.importers.word_share import lost_numbers, share_kept
-from taugate.ingestion.parsed import ParsedDocument, UnreadableFile
 
 
 def parse(value: Any) -> list[ParsedDocument]:

@@ -4,9 +4,9 @@ import time
 
 import pytest
 
+from taugate.data.parsed import UnreadableFile
 from taugate.ingestion.importers.parse import PARSERS
 from taugate.ingestion.importers.word_share import lost_numbers, share_kept
-from taugate.ingestion.parsed import UnreadableFile
 
 pytestmark = pytest.mark.slow
 

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
+from taugate.data.parsed import ParsedDocument, ParsedFile, UnreadableFile
 from taugate.ingestion.importers.parse import PARSERS
 from taugate.ingestion.importers.word_share import lost_numbers, share_kept
-from taugate.ingestion.parsed import ParsedDocument, ParsedFile, UnreadableFile
 from tests.ingestion.importers.office_files import archive
 
 Blocks = list[tuple[str, str, tuple[str, ...]]]

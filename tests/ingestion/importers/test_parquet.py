@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
+from taugate.data.parsed import ParsedFile, UnreadableFile
 from taugate.ingestion.importers.records import parse_parquet
 from taugate.ingestion.importers.word_share import lost_numbers, share_kept
-from taugate.ingestion.parsed import ParsedFile, UnreadableFile
 
 
 def parse(rows: list[dict[str, Any]], schema: pa.Schema | None = None) -> ParsedFile:

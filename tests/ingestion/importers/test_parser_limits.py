@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from taugate.data.parsed import UnreadableFile
 from taugate.ingestion.importers import parse
 from taugate.ingestion.importers.parse import IsolatedParser
-from taugate.ingestion.parsed import UnreadableFile
 
 
 @pytest.mark.slow

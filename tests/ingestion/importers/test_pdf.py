@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from taugate.data.parsed import ParsedDocument, UnreadableFile
 from taugate.ingestion.importers.pdf import parse_pdf
 from taugate.ingestion.importers.word_share import lost_numbers, share_kept
-from taugate.ingestion.parsed import ParsedDocument, UnreadableFile
 
 
 def pdf(

@@ -4,9 +4,9 @@ import random
 
 import pytest
 
+from taugate.data.parsed import UnreadableFile
 from taugate.ingestion.importers.plain_text import decode_text, parse_plain_text
 from taugate.ingestion.importers.word_share import share_kept
-from taugate.ingestion.parsed import UnreadableFile
 
 FINNISH = (
     "Pumppu käynnistyy, kun paine laskee alle kahden baarin.\nSoita päivystäjälle illalla, jos varoitusvalo palaa."

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from taugate.data.parsed import prose_document
 from taugate.ingestion.importers import target
 from taugate.ingestion.importers.documents import ImportedDocument
 from taugate.ingestion.importers.files import documents_of_files
 from taugate.ingestion.importers.importing import ImportPlan, import_corpus
 from taugate.ingestion.importers.target import ImportRecord, SourceQueries
-from taugate.ingestion.parsed import prose_document
 
 SETTINGS = ImportRecord(sources=[], encoder="", chunk_tokens=None, overlap=0)
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from taugate.cli import main as cli
+from taugate.data.parsed import prose_document
 from taugate.ingestion.importers.html import parse_html
 from taugate.ingestion.importers.office_package import text_outside_tags
 from taugate.ingestion.importers.parse import IsolatedParser, ReadFile
 from taugate.ingestion.importers.word_share import lost_numbers
-from taugate.ingestion.parsed import prose_document
 from taugate.retrieval.documents.store import MetadataValue
 
 

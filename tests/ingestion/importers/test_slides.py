@@ -2,9 +2,9 @@
 
 import pytest
 
+from taugate.data.parsed import ParsedDocument, UnreadableFile
 from taugate.ingestion.importers.slides import parse_pptx
 from taugate.ingestion.importers.word_share import lost_numbers, share_kept
-from taugate.ingestion.parsed import ParsedDocument, UnreadableFile
 from tests.ingestion.importers.office_files import part, pptx, relations, shape
 
 

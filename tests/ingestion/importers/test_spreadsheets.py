@@ -2,9 +2,9 @@
 
 import pytest
 
+from taugate.data.parsed import ParsedDocument, UnreadableFile
 from taugate.ingestion.importers.spreadsheets import parse_spreadsheet
 from taugate.ingestion.importers.word_share import lost_numbers, share_kept
-from taugate.ingestion.parsed import ParsedDocument, UnreadableFile
 from tests.ingestion.importers.office_files import archive, open_document_sheet, part, rows, styles, xlsx
 
 PUMPS = rows(["id", "name", "bars"], ["P1", "Mill Street", 20.5], ["P2", "Harbour", 30])

@@ -5,9 +5,9 @@ import zipfile
 
 import pytest
 
+from taugate.data.parsed import UnreadableFile
 from taugate.ingestion.importers.word import parse_docx
 from taugate.ingestion.importers.word_share import count_words, lost_numbers, share_kept
-from taugate.ingestion.parsed import UnreadableFile
 from tests.ingestion.importers.office_files import archive, docx, paragraph, part
 
 BOX = f"<wps:wsp><wps:txbx><w:txbxContent>{paragraph('In the box.')}</w:txbxContent></wps:txbx></wps:wsp>"

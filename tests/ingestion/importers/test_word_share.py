@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from taugate.cli import main as cli
+from taugate.data.parsed import prose_document
 from taugate.ingestion.importers.parse import IsolatedParser, ReadFile
 from taugate.ingestion.importers.word_share import count_words, share_kept
-from taugate.ingestion.parsed import prose_document
 
 
 def test_share_kept_counts_repeated_words() -> None:

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from taugate.data.beir import read_dataset
+from taugate.data.editing import DatasetBusy, sole_writer
 from taugate.drift.observations import hashed
 from taugate.drift.query_log import LoggedQuery, line_bytes
 from taugate.errors import InputError
-from taugate.ingestion.dataset.beir import read_dataset
-from taugate.ingestion.dataset.editing import DatasetBusy, sole_writer
 from taugate.ingestion.labels.judging import PATIENCE_SECONDS, Judging, SampleRequest, Sources, judging, sample_to_judge
 from taugate.ingestion.labels.sample import Round
 from taugate.registry.catalog import find

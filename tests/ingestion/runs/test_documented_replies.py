@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from taugate.data.runs.http_store import HttpStore
+from taugate.data.runs.presets import Names, StoreKind, preset
+from taugate.data.runs.search_request import StoreRequest, StoreSearch
 from taugate.errors import InputError
-from taugate.ingestion.runs.http_store import HttpStore
-from taugate.ingestion.runs.presets import Names, StoreKind, preset
-from taugate.ingestion.runs.search_request import StoreRequest, StoreSearch
 from tests.loopback import LoopbackHTTPServer
 
 QUERY = {"query_id": "q1", "query": 'Who "pays"?', "vector": [0.5, 0.25], "depth": 2}

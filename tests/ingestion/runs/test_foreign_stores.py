@@ -14,11 +14,11 @@ from milvus_lite.server_manager import server_manager_instance
 from pymilvus import MilvusClient
 from qdrant_client import QdrantClient, models
 
+from taugate.data.runs.database_store import MilvusStore, PostgresStore
+from taugate.data.runs.http_store import HttpStore
+from taugate.data.runs.presets import Names, StoreKind, preset
+from taugate.data.runs.search_request import StoreRequest, StoreSearch
 from taugate.errors import InputError
-from taugate.ingestion.runs.database_store import MilvusStore, PostgresStore
-from taugate.ingestion.runs.http_store import HttpStore
-from taugate.ingestion.runs.presets import Names, StoreKind, preset
-from taugate.ingestion.runs.search_request import StoreRequest, StoreSearch
 from tests.ingestion.runs.qdrant_local import COLLECTION, qdrant
 from tests.ingestion.runs.watched_socket import WatchedSocket
 from tests.postgres_process import postgres

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from taugate.data.queries import read_queries
+from taugate.data.runs.http_store import TRIES, HttpStore
+from taugate.data.runs.recording import RunFile, add_run, read_run_queries, record_run
+from taugate.data.runs.run import Run
+from taugate.data.runs.search_request import StoreRequest, StoreSearch
 from taugate.errors import InputError
-from taugate.ingestion.dataset.queries import read_queries
-from taugate.ingestion.runs.http_store import TRIES, HttpStore
-from taugate.ingestion.runs.recording import RunFile, add_run, read_run_queries, record_run
-from taugate.ingestion.runs.run import Run
-from taugate.ingestion.runs.search_request import StoreRequest, StoreSearch
 from tests.language_model import Fault, html, send, status
 from tests.loopback import LoopbackHTTPServer
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from taugate.ingestion.dataset.beir import read_dataset
+from taugate.data.beir import read_dataset
 from taugate.retrieval.index.approximate import build
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.grouping import DocumentSearch

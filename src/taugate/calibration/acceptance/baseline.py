@@ -24,8 +24,8 @@ from taugate.calibration.metrics.ranking import (
     positions_excluding_own,
 )
 from taugate.calibration.progress import Job
-from taugate.ingestion.dataset.beir import Dataset
-from taugate.ingestion.dataset.labelled_queries import LabelledQuery
+from taugate.data.beir import Dataset
+from taugate.data.labelled_queries import LabelledQuery
 from taugate.release.golden import TOLERANCE
 from taugate.release.manifest import IndexRecord
 from taugate.release.search_records import GateRecord, ProjectionRecord, SkippedCandidate

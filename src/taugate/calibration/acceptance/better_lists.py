@@ -33,7 +33,7 @@ from taugate.calibration.metrics.measure import CalibrationInputs
 from taugate.calibration.provisional import AvailableEvidence
 from taugate.calibration.risk.evidence import min_detectable_loss, paired_losses
 from taugate.calibration.settings.settings import MARGIN, WIDEST_MARGIN, GateSettings, default_margin
-from taugate.ingestion.dataset.labelled_queries import LabelledQuery
+from taugate.data.labelled_queries import LabelledQuery
 from taugate.release.evidence import Interval
 from taugate.release.search_records import GateRecord, PairedLoss, candidate_name
 from taugate.retrieval.encoder.bert import Precision

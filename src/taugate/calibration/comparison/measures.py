@@ -32,9 +32,9 @@ from taugate.calibration.metrics.embeddings import (
 from taugate.calibration.progress import Job
 from taugate.calibration.risk.evidence import paired_losses
 from taugate.calibration.settings.rules import CONFIDENCE
-from taugate.ingestion.dataset.beir import read_dataset
-from taugate.ingestion.dataset.labelled_queries import LabelledQuery
-from taugate.ingestion.dataset.questions import QuestionRule
+from taugate.data.beir import read_dataset
+from taugate.data.labelled_queries import LabelledQuery
+from taugate.data.questions import QuestionRule
 from taugate.ingestion.queries.generate import sampling_key
 from taugate.ingestion.queries.paraphrase import paraphrases_by_model, paraphrases_by_rules
 from taugate.ingestion.queries.prompt import LanguageModel

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from taugate.calibration.encoding.cache import CachedEmbedding, EmbeddingCache
 from taugate.calibration.progress import Job, Task
+from taugate.data.beir import Dataset
+from taugate.data.vectors import DatasetVectors
 from taugate.errors import TextRefused
-from taugate.ingestion.dataset.beir import Dataset
-from taugate.ingestion.dataset.vectors import DatasetVectors
 from taugate.ingestion.queries.near_misses import near_misses
 from taugate.retrieval.encoder.encoder import EncoderConfig, ExportedEncoder, Role
 from taugate.retrieval.index.words import RULE, WordRule, hybrid_vectors

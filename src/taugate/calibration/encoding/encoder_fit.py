@@ -15,10 +15,10 @@ from taugate.calibration.encoding.source import Encoders, model_folder
 from taugate.calibration.export.model_folder import ModelFolder
 from taugate.calibration.formats import percent
 from taugate.calibration.progress import Job
+from taugate.data.beir import Dataset
+from taugate.data.corpus import read_corpus
+from taugate.data.judgements import CorpusIds
 from taugate.errors import EncoderError
-from taugate.ingestion.dataset.beir import Dataset
-from taugate.ingestion.dataset.corpus import read_corpus
-from taugate.ingestion.dataset.judgements import CorpusIds
 from taugate.release.layout import MANIFEST
 from taugate.release.records import EncoderFitRecord, TrainedSimilarity
 from taugate.retrieval.documents.store import Documents

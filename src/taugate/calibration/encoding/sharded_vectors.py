@@ -27,8 +27,8 @@ from taugate.calibration.encoding.shards import (
 )
 from taugate.calibration.encoding.source import Encoders
 from taugate.calibration.progress import Job
+from taugate.data.beir import Dataset
 from taugate.errors import InputError, ReleaseError
-from taugate.ingestion.dataset.beir import Dataset
 from taugate.retrieval.documents.store import TEXTS
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.vectors import Float32

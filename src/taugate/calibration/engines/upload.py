@@ -18,8 +18,8 @@ from taugate.calibration.encoding.cache import CorpusChanges, CorpusDigests, Reu
 from taugate.calibration.encoding.sharded_vectors import ShardedVectors
 from taugate.calibration.encoding.shards import SHARD_ROWS
 from taugate.calibration.progress import Job
+from taugate.data.beir import Dataset
 from taugate.errors import EngineUnavailable, ReleaseError, TaugateError
-from taugate.ingestion.dataset.beir import Dataset
 from taugate.release.manifest import Manifest, ReleaseManifest
 from taugate.retrieval.documents.metadata import FieldTypesWriter
 from taugate.retrieval.documents.store import TEXTS, Document, DocumentStore, read_document

@@ -26,9 +26,9 @@ from taugate.calibration.metrics.measure import CalibrationInputs, DrawnQueries
 from taugate.calibration.progress import Job
 from taugate.calibration.provisional import PROVISIONAL, AvailableEvidence
 from taugate.calibration.settings.settings import CalibrationSettings, GateSettings
+from taugate.data.beir import Dataset
+from taugate.data.vectors import DatasetVectors
 from taugate.errors import EncoderError, InputError, ReleaseError
-from taugate.ingestion.dataset.beir import Dataset
-from taugate.ingestion.dataset.vectors import DatasetVectors
 from taugate.ingestion.queries.near_misses import near_misses
 from taugate.registry.catalog import current_id
 from taugate.registry.history import calibration_lock

@@ -11,11 +11,11 @@ from taugate.calibration.metrics.ranking import max_own_passages, own_passages_o
 from taugate.calibration.progress import Job
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.threshold.strata import QueryStrata
+from taugate.data.beir import Dataset, read_dataset, read_people
+from taugate.data.judgements import GENERATED, HUMAN, TRAFFIC
+from taugate.data.labelled_queries import LabelledQueries
+from taugate.data.location import default_split, local_folder
 from taugate.errors import InputError
-from taugate.ingestion.dataset.beir import Dataset, read_dataset, read_people
-from taugate.ingestion.dataset.judgements import GENERATED, HUMAN, TRAFFIC
-from taugate.ingestion.dataset.labelled_queries import LabelledQueries
-from taugate.ingestion.dataset.location import default_split, local_folder
 from taugate.release.evidence import Drawn
 from taugate.retrieval.engines.engine import external
 

@@ -19,8 +19,8 @@ from taugate.calibration.study.decide import Decided, decide
 from taugate.calibration.study.outcomes import Calibrated, checked_answers, drift_reference, seen_hits
 from taugate.calibration.study.run import RunInputs
 from taugate.calibration.study.study import Study, study
+from taugate.data.labelled_queries import LabelledQueries
 from taugate.drift.alarm import sensitivity
-from taugate.ingestion.dataset.labelled_queries import LabelledQueries
 from taugate.registry import writer
 from taugate.release.adaptation import AdaptationRecord
 from taugate.release.evidence import DriftRecord

@@ -17,8 +17,8 @@ from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.study.outcomes import Calibrated, drift_reference, golden_rows, query_outcomes
 from taugate.calibration.study.run import RunInputs, RunSearch
 from taugate.calibration.study.study import study
-from taugate.ingestion.runs.judged_run import JudgedRun
-from taugate.ingestion.runs.run import Run
+from taugate.data.runs.judged_run import JudgedRun
+from taugate.data.runs.run import Run
 from taugate.policy.score_relevance import SCALES, ScoreScale
 from taugate.registry.history import calibration_lock
 from taugate.release.layout import GOLDEN, OUTCOMES, REFERENCE, REPORT

@@ -32,7 +32,7 @@ from taugate.calibration.study.outcomes import (
     query_outcomes,
 )
 from taugate.calibration.study.reranked import RerankedSearch
-from taugate.ingestion.dataset.beir import Dataset
+from taugate.data.beir import Dataset
 from taugate.release import queries
 from taugate.release.adaptation import AdaptationRecord
 from taugate.release.golden import GoldenQuery

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from taugate.ingestion.dataset.judgements import HUMAN, TRAFFIC
-from taugate.ingestion.dataset.labelled_queries import LabelledQueries, LabelledQuery
-from taugate.ingestion.dataset.queries import PEOPLE
+from taugate.data.judgements import HUMAN, TRAFFIC
+from taugate.data.labelled_queries import LabelledQueries, LabelledQuery
+from taugate.data.queries import PEOPLE
 from taugate.ingestion.queries.generate import normalized
 from taugate.release.evidence import Drawn, EvidenceRecord, Interval
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from taugate.calibration.metrics.clusters import ClusterIds, SamplingUnits
 from taugate.calibration.settings.settings import CalibrationSettings
-from taugate.ingestion.dataset.labelled_queries import LabelledQuery
+from taugate.data.labelled_queries import LabelledQuery
 from taugate.policy.policy import Mask
 
 Parents = NDArray[np.int32] | None

@@ -19,9 +19,9 @@ from taugate.calibration.metrics.documents import HoldoutSplit, Parents, Positio
 from taugate.calibration.metrics.ranking import JudgedQueries, ScoredQueries, own_passages_of, search_excluding_own
 from taugate.calibration.progress import Job
 from taugate.calibration.settings.settings import CalibrationSettings
+from taugate.data.beir import Dataset
+from taugate.data.labelled_queries import LabelledQueries, LabelledQuery
 from taugate.drift.signals import overlap_thresholds, share_above
-from taugate.ingestion.dataset.beir import Dataset
-from taugate.ingestion.dataset.labelled_queries import LabelledQueries, LabelledQuery
 from taugate.policy.names import PolicyKind
 from taugate.policy.policy import keep
 from taugate.policy.score_relevance import NO_COMPONENTS, Components

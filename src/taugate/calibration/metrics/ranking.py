@@ -22,7 +22,7 @@ from taugate.calibration.metrics.documents import (
     grades_of,
     relevant_passages,
 )
-from taugate.ingestion.dataset.labelled_queries import LabelledQuery
+from taugate.data.labelled_queries import LabelledQuery
 from taugate.policy.names import Metric, PolicyKind
 from taugate.policy.policy import POLICIES, Mask, keep_answered, tried
 from taugate.retrieval.index.top_k import Searchable, TopK

@@ -18,7 +18,7 @@ from taugate.calibration.metrics.clusters import (
 from taugate.calibration.metrics.documents import Parents
 from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.query_set.warnings import QuerySetSigns, query_set_warnings
-from taugate.ingestion.dataset.labelled_queries import LabelledQuery
+from taugate.data.labelled_queries import LabelledQuery
 from taugate.release.records import QuerySetRecord
 from taugate.retrieval.vectors import CorpusVectors, Float32, blocks
 

@@ -21,8 +21,8 @@ from taugate.calibration.settings.settings import (
     requested_margin,
 )
 from taugate.calibration.settings.update import kept_rule, requested_rule
+from taugate.data.judgements import GENERATED, HUMAN, TRAFFIC
 from taugate.errors import InputError
-from taugate.ingestion.dataset.judgements import GENERATED, HUMAN, TRAFFIC
 from taugate.release.manifest import Manifest
 from taugate.release.names import METHODS, Kind
 from taugate.release.search_records import GateRecord

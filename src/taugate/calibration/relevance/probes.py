@@ -16,7 +16,7 @@ from taugate.calibration.encoding.corpus import EncodedTexts
 from taugate.calibration.metrics.measure import DeepFigures, SearchedQueries
 from taugate.calibration.relevance.fitting import UnansweredQuestions
 from taugate.calibration.relevance.model import AppliedRelevance
-from taugate.ingestion.dataset.beir import Dataset
+from taugate.data.beir import Dataset
 from taugate.policy.policy import Mask
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.index.hybrid import words_of

@@ -49,7 +49,7 @@ from taugate.calibration.report.terminal import (
 from taugate.calibration.report.tradeoff import lost_queries, rule_standings, tradeoff_figures
 from taugate.calibration.settings.rules import MAX_EMPTY
 from taugate.calibration.study.outcomes import Calibrated
-from taugate.ingestion.dataset.labelled_queries import left_out_notes
+from taugate.data.labelled_queries import left_out_notes
 from taugate.policy.policy import POLICIES
 from taugate.policy.score_relevance import SCALES
 from taugate.registry.writer import CREATED_AT, RELEASE_ID

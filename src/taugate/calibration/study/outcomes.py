@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from taugate.calibration.abstention.refusal import share_at_most
 from taugate.calibration.study.study import Study
-from taugate.ingestion.dataset.labelled_queries import LabelledQuery
+from taugate.data.labelled_queries import LabelledQuery
 from taugate.policy.policy import POLICIES, Mask
 from taugate.policy.score_relevance import component_means
 from taugate.release.manifest import ReleaseManifest

@@ -31,8 +31,8 @@ from taugate.calibration.metrics.ranking import AnsweredQueries
 from taugate.calibration.relevance.probes import LabelledSearch
 from taugate.calibration.settings.rules import ThresholdRule
 from taugate.calibration.settings.settings import CalibrationSettings
-from taugate.ingestion.dataset.questions import OffTopicQuestion, off_topic_table
-from taugate.ingestion.runs.run import Run
+from taugate.data.questions import OffTopicQuestion, off_topic_table
+from taugate.data.runs.run import Run
 from taugate.policy.policy import Mask
 from taugate.release.refusal_records import DoubledCorpus, QuestionKind, RefusalRecord
 from taugate.retrieval.abstention import AnswerRule, AnswerScore, Signals

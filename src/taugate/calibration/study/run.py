@@ -11,9 +11,9 @@ from taugate.calibration.metrics.measure import SearchedQueries, StudyInputs
 from taugate.calibration.metrics.ranking import JudgedQueries, ideal_dcg
 from taugate.calibration.study.refusing import LabelledParts, RefusalQuestions
 from taugate.calibration.study.study import Search
+from taugate.data.runs.judged_run import JudgedRun
+from taugate.data.runs.run import Run
 from taugate.errors import InputError
-from taugate.ingestion.runs.judged_run import JudgedRun
-from taugate.ingestion.runs.run import Run
 from taugate.policy.score_relevance import SCALES, Components
 from taugate.retrieval.abstention import AnswerScore
 from taugate.retrieval.documents.store import Document

@@ -23,8 +23,8 @@ from taugate.calibration.risk import words
 from taugate.calibration.risk.certify import CertifiedThreshold, LossLimit, certify, counting_enough, enough_queries
 from taugate.calibration.risk.steps import LossSteps, loss_steps
 from taugate.calibration.settings.rules import PolicyChoice, ThresholdRule
+from taugate.data.beir import Dataset
 from taugate.errors import InputError
-from taugate.ingestion.dataset.beir import Dataset
 from taugate.policy.names import PolicyKind
 from taugate.policy.policy import POLICIES, keep
 from taugate.policy.relevance import Relevance

@@ -30,7 +30,7 @@ from taugate.calibration.settings.rules import PolicyChoice, ThresholdRule
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.threshold.decide import decide_policy
 from taugate.calibration.threshold.policy_choice import CalibrationQueries
-from taugate.ingestion.dataset.labelled_queries import LabelledQueries
+from taugate.data.labelled_queries import LabelledQueries
 from taugate.policy.names import Metric, PolicyKind
 from taugate.release.evidence import Certificate, Shortage
 from taugate.release.names import STATEMENTS

@@ -25,8 +25,8 @@ from taugate.calibration.risk import words
 from taugate.calibration.risk.certify import certificate, certify, enough_queries
 from taugate.calibration.settings.rules import ThresholdRule
 from taugate.calibration.threshold.policy_choice import CalibrationQueries, loss_limits
+from taugate.data.beir import Dataset
 from taugate.errors import InputError
-from taugate.ingestion.dataset.beir import Dataset
 from taugate.policy.names import PolicyKind
 from taugate.policy.relevance import Relevance
 from taugate.release.evidence import Certificate, StrataRecord, StratumRecord

@@ -32,9 +32,9 @@ from taugate.calibration.risk.evidence import min_detectable_loss, paired_losses
 from taugate.calibration.settings.rules import CONFIDENCE
 from taugate.calibration.settings.update import UpdateSettings
 from taugate.calibration.study.reranked import RerankedCandidates, RerankedSearch, score_pairs
+from taugate.data.beir import Dataset
+from taugate.data.labelled_queries import LabelledQuery
 from taugate.errors import InputError
-from taugate.ingestion.dataset.beir import Dataset
-from taugate.ingestion.dataset.labelled_queries import LabelledQuery
 from taugate.policy.policy import POLICIES, Mask, Policy, keep_answered
 from taugate.release.evidence import Interval
 from taugate.release.outcome_records import PolicyRecord

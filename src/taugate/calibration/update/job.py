@@ -39,8 +39,8 @@ from taugate.calibration.update.check import (
     first_stage_before,
 )
 from taugate.calibration.update.vectors import accept_index, encode_changes, release_encoders
+from taugate.data.beir import Dataset, read_dataset, read_people
 from taugate.errors import InputError
-from taugate.ingestion.dataset.beir import Dataset, read_dataset, read_people
 from taugate.registry.history import calibration_lock, lock_for_reading
 from taugate.release.evidence import Interval, Record
 from taugate.release.outcome_records import PolicyRecord

@@ -31,8 +31,8 @@ from taugate.calibration.encoding.corpus import (
 from taugate.calibration.encoding.source import Encoders
 from taugate.calibration.metrics.measure import CalibrationInputs
 from taugate.calibration.progress import Job
+from taugate.data.beir import Dataset
 from taugate.errors import InputError, ReleaseError
-from taugate.ingestion.dataset.beir import Dataset
 from taugate.release.layout import ENCODER_FOLDER
 from taugate.retrieval.documents.store import DocumentStore
 from taugate.retrieval.encoder.encoder import ExportedEncoder

@@ -9,12 +9,12 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 
+from taugate.data.parsed import ParsedDocument, ParsedFile, UnreadableFile
 from taugate.ingestion.importers.dialects import Reading, read_delimited
 from taugate.ingestion.importers.plain_text import decode_text
 from taugate.ingestion.importers.records import ID_FIELDS, TEXT_FIELDS
 from taugate.ingestion.importers.table_rows import Table, table_of, table_to_documents
 from taugate.ingestion.importers.values import TypedCell, plain_value
-from taugate.ingestion.parsed import ParsedDocument, ParsedFile, UnreadableFile
 from taugate.retrieval.documents.store import Scalar
 
 MISSING = frozenset({"", "\\n", "nan", "na", "n/a", "null", "none"})

@@ -12,10 +12,10 @@ from email.message import EmailMessage, Message, MIMEPart
 from itertools import chain, groupby, starmap
 from pathlib import Path
 
+from taugate.data.parsed import ParsedDocument, ParsedFile, TextBuilder, UnreadableFile, with_unique_keys
 from taugate.ingestion.importers.html import choose_encoding, parse_html
 from taugate.ingestion.importers.plain_text import decode, parse_plain_text, printable_text
 from taugate.ingestion.importers.word_share import count_words
-from taugate.ingestion.parsed import ParsedDocument, ParsedFile, TextBuilder, UnreadableFile, with_unique_keys
 from taugate.retrieval.documents.store import MetadataValue
 
 ReadPart = Callable[[str, bytes], ParsedFile]

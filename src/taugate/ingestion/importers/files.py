@@ -9,12 +9,12 @@ from typing import BinaryIO
 
 import orjson
 
-from taugate.ingestion.chunks.chunker import Chunker
+from taugate.data.chunks.chunker import Chunker
+from taugate.data.parsed import ParsedDocument, UnreadableFile
 from taugate.ingestion.importers.documents import ImportedDocument
 from taugate.ingestion.importers.parse import IsolatedParser
 from taugate.ingestion.importers.source_files import FileNote, Skipped, SourceFile, find_files
 from taugate.ingestion.importers.word_share import MIN_SHARE_KEPT
-from taugate.ingestion.parsed import ParsedDocument, UnreadableFile
 from taugate.retrieval.documents.store import MAX_TAGS, Document, MetadataValue
 
 ALSO = "also"

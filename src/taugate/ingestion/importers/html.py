@@ -22,6 +22,7 @@ from collections.abc import Iterable
 import webencodings
 from bs4 import BeautifulSoup, Tag, XMLParsedAsHTMLWarning
 
+from taugate.data.parsed import ParsedFile
 from taugate.ingestion.importers.html_markdown import mend, parse_page, read_source, to_markdown
 from taugate.ingestion.importers.markdown import parse_markdown
 from taugate.ingestion.importers.plain_text import (
@@ -35,7 +36,6 @@ from taugate.ingestion.importers.plain_text import (
     printable_text,
 )
 from taugate.ingestion.importers.values import split_tags, tags
-from taugate.ingestion.parsed import ParsedFile
 from taugate.retrieval.documents.store import MetadataValue
 
 _HEAD = 1 << 14  # bytes searched for the label; browsers search the first 1,024, and correct the encoding later

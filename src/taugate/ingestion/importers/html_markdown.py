@@ -14,8 +14,8 @@ from bs4.element import NavigableString, PageElement
 from lxml.html import defs
 from markdownify import MarkdownConverter
 
+from taugate.data.parsed import UnreadableFile
 from taugate.ingestion.importers.scripts import SOFT_HYPHEN, Script, script_text, set_apart
-from taugate.ingestion.parsed import UnreadableFile
 
 _NAME = r"[a-zA-Z][^\s/>\"'<=]*"
 # A quoted value ends where a tag can continue. If it does not, a quotation mark is missing.

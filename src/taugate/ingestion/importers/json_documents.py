@@ -5,12 +5,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeGuard
 
+from taugate.data.parsed import ParsedDocument, ParsedFile
 from taugate.ingestion.importers.json_text import JsonReader, decode_json, not_json, words_of_json
 from taugate.ingestion.importers.records import TEXT_FIELDS, records_to_documents, text_field_of
 from taugate.ingestion.importers.rich_text import is_rich_text
 from taugate.ingestion.importers.table_rows import rows_to_documents
 from taugate.ingestion.importers.values import Fields, Value, leaves, left_out_fields
-from taugate.ingestion.parsed import ParsedDocument, ParsedFile
 from taugate.retrieval.documents.store import MetadataValue
 
 _MIN_SHARE = 0.5  # of a file's characters within records, for the records to be the documents

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from html import unescape
 from typing import Any
 
+from taugate.data.parsed import UnreadableFile
 from taugate.ingestion.importers.html_markdown import to_markdown
 from taugate.ingestion.importers.plain_text import DecodedText, decode_text
 from taugate.ingestion.importers.records import MarkdownText
 from taugate.ingestion.importers.rich_text import MARKUP
 from taugate.ingestion.importers.values import MAX_LISTED_NUMBERS
-from taugate.ingestion.parsed import UnreadableFile
 from taugate.storage.files import Json
 
 _NAMES = (

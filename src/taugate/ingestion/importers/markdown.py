@@ -10,9 +10,9 @@ from typing import Any
 import yaml
 from markdown_it import MarkdownIt
 
+from taugate.data.parsed import BlockKind, ParsedDocument, ParsedFile, TextBuilder
 from taugate.ingestion.importers.html_markdown import mend, read_source, to_markdown
 from taugate.ingestion.importers.values import metadata_value, split_tags, tags
-from taugate.ingestion.parsed import BlockKind, ParsedDocument, ParsedFile, TextBuilder
 from taugate.retrieval.documents.store import MetadataValue
 
 _YAML = re.compile(r"\A---[ \t]*\n(.*?)\n(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL)

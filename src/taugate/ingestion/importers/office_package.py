@@ -13,10 +13,10 @@ from urllib.parse import unquote
 
 import lxml.etree
 
+from taugate.data.parsed import ParsedDocument, ParsedFile, UnreadableFile
 from taugate.ingestion.importers.html import parse_html
 from taugate.ingestion.importers.scripts import set_apart
 from taugate.ingestion.importers.values import split_tags
-from taugate.ingestion.parsed import ParsedDocument, ParsedFile, UnreadableFile
 from taugate.retrieval.documents.store import MetadataValue
 
 _MAX_UNPACKED = 512 << 20  # a small archive may unpack to any size

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from itertools import groupby, takewhile
 from typing import Any
 
+from taugate.data.parsed import ParsedFile, TextBuilder, UnreadableFile
 from taugate.ingestion.importers.office_package import Package, text_outside_tags
 from taugate.ingestion.importers.scripts import Script, join_scripts
-from taugate.ingestion.parsed import ParsedFile, TextBuilder, UnreadableFile
 
 Element = Any  # lxml has no public type for an element
 

@@ -23,6 +23,7 @@ from typing import Any, Self
 
 from pebble import ProcessExpired, ProcessPool
 
+from taugate.data.parsed import ParsedDocument, ParsedFile, UnreadableFile
 from taugate.ingestion.importers.delimited import parse_delimited
 from taugate.ingestion.importers.email_message import parse_email, parse_mailbox
 from taugate.ingestion.importers.html import parse_html
@@ -40,7 +41,6 @@ from taugate.ingestion.importers.spreadsheets import parse_spreadsheet
 from taugate.ingestion.importers.text_markup import parse_asciidoc, parse_notebook, parse_org, parse_rst, parse_xml
 from taugate.ingestion.importers.word import parse_docx
 from taugate.ingestion.importers.word_share import lost_numbers, share_kept
-from taugate.ingestion.parsed import ParsedDocument, ParsedFile, UnreadableFile
 from taugate.storage.files import open_regular
 
 MAX_FILE_BYTES = 64 << 20  # unpacked: the longest books have a tenth of it

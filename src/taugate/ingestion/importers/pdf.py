@@ -17,9 +17,9 @@ import lxml.etree
 import pypdfium2
 import pypdfium2.raw as pdfium
 
+from taugate.data.parsed import ParsedFile, TextBuilder, UnreadableFile
 from taugate.ingestion.importers.pdf_lines import Line, drop_running_lines, edge_lines, in_margin, join_divided_words
 from taugate.ingestion.importers.values import split_tags
-from taugate.ingestion.parsed import ParsedFile, TextBuilder, UnreadableFile
 from taugate.retrieval.documents.store import MetadataValue
 
 _PACKED = re.compile(rb"/Filter\s*\[?\s*/FlateDecode\b[^\x00]{0,400}?>>\s*stream(?:\r\n|\n|\r)")

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from taugate.data.parsed import ParsedDocument, ParsedFile, TextBuilder, UnreadableFile
 from taugate.ingestion.importers.markdown import parse_markdown
 from taugate.ingestion.importers.values import (
     MAX_LISTED_NUMBERS,
@@ -16,7 +17,6 @@ from taugate.ingestion.importers.values import (
     text_of,
     value_text,
 )
-from taugate.ingestion.parsed import ParsedDocument, ParsedFile, TextBuilder, UnreadableFile
 from taugate.retrieval.documents.store import MetadataValue
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import TypeGuard
 
 from striprtf.striprtf import FONTTABLE, charset_map, destinations, font_table_group, rtf_to_text, specialchars
 
+from taugate.data.parsed import ParsedFile, UnreadableFile
 from taugate.ingestion.importers.plain_text import parse_plain_text
-from taugate.ingestion.parsed import ParsedFile, UnreadableFile
 from taugate.storage.files import Json
 
 _TYPES = ("type", "nodeType", "_type")

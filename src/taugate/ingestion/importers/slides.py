@@ -6,9 +6,9 @@ The files are read here, as python-pptx ignores diagrams and shapes with alterna
 
 from typing import Any
 
+from taugate.data.parsed import ParsedFile, TextBuilder, UnreadableFile
 from taugate.ingestion.importers.office_package import Package, text_outside_tags
 from taugate.ingestion.importers.word import choose_alternatives, description, drawing_lines
-from taugate.ingestion.parsed import ParsedFile, TextBuilder, UnreadableFile
 
 Element = Any  # lxml has no public type for an element
 

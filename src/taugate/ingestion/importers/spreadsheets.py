@@ -14,13 +14,13 @@ from typing import Any
 
 import python_calamine as calamine
 
+from taugate.data.parsed import ParsedDocument, ParsedFile, TextBuilder, UnreadableFile, with_unique_keys
 from taugate.ingestion.importers.office_package import Package, text_outside_tags
 from taugate.ingestion.importers.sheet_cells import SHEETS, STRINGS, Place, XmlCells, find_cells, read_part, show_number
 from taugate.ingestion.importers.table_rows import cell_text, count_filled, is_name, table_of, table_to_documents
 from taugate.ingestion.importers.values import TypedCell, scalar_of
 from taugate.ingestion.importers.word import drawing_lines
 from taugate.ingestion.importers.word_share import count_words
-from taugate.ingestion.parsed import ParsedDocument, ParsedFile, TextBuilder, UnreadableFile, with_unique_keys
 
 Row = Sequence[object]
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import date, time
 from typing import cast
 
+from taugate.data.parsed import ParsedDocument, TextBuilder, UnreadableFile
 from taugate.ingestion.importers.records import ID_FIELDS, TEXT_FIELDS, records_to_documents
 from taugate.ingestion.importers.values import Fields, plain_value, scalar_of, value_text, written_form
-from taugate.ingestion.parsed import ParsedDocument, TextBuilder, UnreadableFile
 
 USUAL_NAMES = {
     *TEXT_FIELDS,

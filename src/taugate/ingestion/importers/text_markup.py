@@ -9,12 +9,12 @@ from typing import cast
 import lxml.etree
 import orjson
 
+from taugate.data.parsed import BlockKind, ParsedFile, TextBuilder, UnreadableFile
 from taugate.ingestion.importers.html import parse_html
 from taugate.ingestion.importers.html_markdown import read_source
 from taugate.ingestion.importers.markdown import parse_markdown
 from taugate.ingestion.importers.plain_text import DecodedText, decode_text, parse_code
 from taugate.ingestion.importers.word_share import count_words
-from taugate.ingestion.parsed import BlockKind, ParsedFile, TextBuilder, UnreadableFile
 from taugate.storage.files import Json
 
 Heading = tuple[int, int, int, str]

@@ -17,11 +17,11 @@ import lxml.etree
 import mammoth
 from bs4 import BeautifulSoup
 
+from taugate.data.parsed import ParsedFile, UnreadableFile
 from taugate.ingestion.importers.html_markdown import to_markdown
 from taugate.ingestion.importers.markdown import parse_markdown
 from taugate.ingestion.importers.office_package import Package, text_outside_tags
 from taugate.ingestion.importers.scripts import Script, join_scripts, linear_text
-from taugate.ingestion.parsed import ParsedFile, UnreadableFile
 
 Element = Any  # lxml has no public type for an element
 

@@ -13,8 +13,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from unicodedata import normalize
 
+from taugate.data.parsed import ParsedDocument
 from taugate.ingestion.importers.scripts import SOFT_HYPHEN, without_scripts
-from taugate.ingestion.parsed import ParsedDocument
 from taugate.retrieval.documents.store import MetadataValue
 
 MIN_SHARE_KEPT = 0.98

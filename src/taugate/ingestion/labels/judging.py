@@ -7,12 +7,13 @@ from pathlib import Path
 
 import numpy as np
 
+from taugate.data.corpus import CORPUS, read_corpus
+from taugate.data.editing import QueryFile, judgement_lines, sole_writer
+from taugate.data.judgements import CorpusIds, qrels_of
+from taugate.data.lines import stored_file
+from taugate.data.queries import check_folder
+from taugate.data.runs.run import Run
 from taugate.errors import InputError
-from taugate.ingestion.dataset.corpus import CORPUS, read_corpus
-from taugate.ingestion.dataset.editing import QueryFile, judgement_lines, sole_writer
-from taugate.ingestion.dataset.judgements import CorpusIds, qrels_of
-from taugate.ingestion.dataset.lines import stored_file
-from taugate.ingestion.dataset.queries import check_folder
 from taugate.ingestion.labels.population import Population, lexical_candidates, logged, population
 from taugate.ingestion.labels.sample import (
     Draw,
@@ -28,7 +29,6 @@ from taugate.ingestion.labels.sample import (
 )
 from taugate.ingestion.labels.session import Documents, Session, open_journal
 from taugate.ingestion.labels.verdicts import Verdicts, disputed, read_journals, write_verdicts
-from taugate.ingestion.runs.run import Run
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.reader import Release
 

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
+from taugate.data.editing import QueryFile
+from taugate.data.queries import PEOPLE, Origin
 from taugate.drift.observations import hashed
 from taugate.drift.query_log import LoggedQuery, read_query_log
 from taugate.errors import InputError
-from taugate.ingestion.dataset.editing import QueryFile
-from taugate.ingestion.dataset.queries import PEOPLE, Origin
 from taugate.policy.policy import POLICIES
 from taugate.retrieval.comparability import NotComparable
 from taugate.retrieval.documents.store import Document

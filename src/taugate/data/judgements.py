@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from taugate.data.lines import LineError, read_lines, stored_file
 from taugate.errors import InputError
-from taugate.ingestion.dataset.lines import LineError, read_lines, stored_file
 
 # Splits with a meaning: the test split of a data set, queries judged by people (`taugate judge`), generated queries
 # (`taugate queries`), and queries judged by users of the running service (`taugate traffic`).

@@ -11,11 +11,11 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from taugate.data.corpus import CORPUS, read_lines_of_corpus
+from taugate.data.judgements import CorpusIds
+from taugate.data.lines import stored_file
+from taugate.data.queries import QUERIES, DatasetQuery
 from taugate.errors import InputError, ReleaseError
-from taugate.ingestion.dataset.corpus import CORPUS, read_lines_of_corpus
-from taugate.ingestion.dataset.judgements import CorpusIds
-from taugate.ingestion.dataset.lines import stored_file
-from taugate.ingestion.dataset.queries import QUERIES, DatasetQuery
 from taugate.retrieval.vectors import Float32, extended, unit_vectors, were_normalized
 from taugate.storage.files import sha256_file
 from taugate.storage.tensors import map_tensors

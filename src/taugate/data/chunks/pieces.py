@@ -7,7 +7,7 @@ from itertools import groupby
 
 from tokenizers import Tokenizer
 
-from taugate.ingestion.parsed import Block, ParsedDocument
+from taugate.data.parsed import Block, ParsedDocument
 
 # The end of a sentence, an empty line, or a line break before an item of a list; other line breaks only wrap lines.
 SENTENCE_END = re.compile(r"(?<=[.!?…])[\"'”’)\]]*\s+|(?<=[。！？])|\n\s*\n|\n(?=\s*(?:[-*+•]|\d+[.)])\s)")

@@ -10,12 +10,12 @@ from urllib.parse import urlsplit
 
 import orjson
 
+from taugate.data.corpus import CORPUS
+from taugate.data.judgements import GENERATED, HEADER, HUMAN, TEST, qrels_of, splits_in
+from taugate.data.lines import stored_file
+from taugate.data.queries import QUERIES, check_folder
+from taugate.data.vectors import VECTOR_FILES
 from taugate.errors import InputError, ReleaseError, StoreError
-from taugate.ingestion.dataset.corpus import CORPUS
-from taugate.ingestion.dataset.judgements import GENERATED, HEADER, HUMAN, TEST, qrels_of, splits_in
-from taugate.ingestion.dataset.lines import stored_file
-from taugate.ingestion.dataset.queries import QUERIES, check_folder
-from taugate.ingestion.dataset.vectors import VECTOR_FILES
 from taugate.storage.folders import make_folder
 from taugate.storage.object_store import Store
 

@@ -11,12 +11,12 @@ from typing import cast
 
 import orjson
 
+from taugate.data.editing import QueryFile, sole_writer
+from taugate.data.lines import read_objects, required_id, required_text, stored_file
+from taugate.data.queries import QUERIES
+from taugate.data.questions import off_topic_sent
+from taugate.data.runs.search_request import Fields, StoreSearch
 from taugate.errors import InputError
-from taugate.ingestion.dataset.editing import QueryFile, sole_writer
-from taugate.ingestion.dataset.lines import read_objects, required_id, required_text, stored_file
-from taugate.ingestion.dataset.queries import QUERIES
-from taugate.ingestion.dataset.questions import off_topic_sent
-from taugate.ingestion.runs.search_request import Fields, StoreSearch
 from taugate.storage.files import Json, atomic_write, sha256_json, writing
 
 _FIELDS = "fields"  # digest of the fields that the request uses beside the text
@@ -34,7 +34,7 @@ def add_documents(data: Path, texts: Mapping[str, str]) -> int:
         InputError: If a file cannot be read.
         OSError: If it cannot be written.
     """
-    from taugate.ingestion.dataset.corpus import CORPUS  # loads NumPy, which reading the queries does without
+    from taugate.data.corpus import CORPUS  # loads NumPy, which reading the queries does without
 
     data.mkdir(parents=True, exist_ok=True)
     with sole_writer(data):

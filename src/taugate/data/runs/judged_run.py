@@ -8,18 +8,11 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from taugate.data.judgements import HEADER, NO_DOCUMENT, WEIGHTED_HEADER, JudgementLine, parse_header, parse_judgement
+from taugate.data.labelled_queries import LabelledQueries, LabelledQuery
+from taugate.data.lines import LineError, read_lines, stored_file
+from taugate.data.runs.run import Run, RunQuery
 from taugate.errors import InputError
-from taugate.ingestion.dataset.judgements import (
-    HEADER,
-    NO_DOCUMENT,
-    WEIGHTED_HEADER,
-    JudgementLine,
-    parse_header,
-    parse_judgement,
-)
-from taugate.ingestion.dataset.labelled_queries import LabelledQueries, LabelledQuery
-from taugate.ingestion.dataset.lines import LineError, read_lines, stored_file
-from taugate.ingestion.runs.run import Run, RunQuery
 from taugate.retrieval.vectors import Float32
 from taugate.storage.files import sha256_file
 

@@ -16,10 +16,10 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from taugate.data.lines import LineError, read_lines, read_objects, required_text, stored_file
+from taugate.data.queries import Origin, read_origin
+from taugate.data.runs.search_request import finite_number
 from taugate.errors import InputError
-from taugate.ingestion.dataset.lines import LineError, read_lines, read_objects, required_text, stored_file
-from taugate.ingestion.dataset.queries import Origin, read_origin
-from taugate.ingestion.runs.search_request import finite_number
 from taugate.policy.score_relevance import SCALES, ScoreScale
 from taugate.retrieval.vectors import Float32
 from taugate.storage.files import Json, sha256_file

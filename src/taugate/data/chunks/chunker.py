@@ -14,10 +14,10 @@ from typing import Literal, Self
 
 from tokenizers import Tokenizer
 
+from taugate.data.chunks import CHUNK_TOKENS, OVERLAP_TOKENS
+from taugate.data.chunks.pieces import LONGEST, Piece, PieceReader, sections
+from taugate.data.parsed import ParsedDocument
 from taugate.errors import InputError
-from taugate.ingestion.chunks import CHUNK_TOKENS, OVERLAP_TOKENS
-from taugate.ingestion.chunks.pieces import LONGEST, Piece, PieceReader, sections
-from taugate.ingestion.parsed import ParsedDocument
 from taugate.retrieval.encoder.encoder import CONFIG, UNREADABLE, EncoderConfig
 from taugate.retrieval.encoder.tokenizer import TOKENIZER
 from taugate.retrieval.encoder.unread import UnreadCounter

@@ -5,8 +5,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from taugate.errors import InputError
-from taugate.ingestion.dataset.judgements import (
+from taugate.data.judgements import (
     HEADER,
     WEIGHTED_HEADER,
     JudgementLine,
@@ -15,8 +14,9 @@ from taugate.ingestion.dataset.judgements import (
     parse_judgement,
     qrels_of,
 )
-from taugate.ingestion.dataset.lines import read_lines, stored_file
-from taugate.ingestion.dataset.queries import QUERIES, DatasetQuery, Origin, read_queries
+from taugate.data.lines import read_lines, stored_file
+from taugate.data.queries import QUERIES, DatasetQuery, Origin, read_queries
+from taugate.errors import InputError
 from taugate.storage.files import atomic_write
 from taugate.storage.folders import exclusive_lock
 

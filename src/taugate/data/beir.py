@@ -10,10 +10,9 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.errors import InputError
-from taugate.ingestion.dataset.corpus import CORPUS, spool_corpus
-from taugate.ingestion.dataset.editing import judgement_lines
-from taugate.ingestion.dataset.judgements import (
+from taugate.data.corpus import CORPUS, spool_corpus
+from taugate.data.editing import judgement_lines
+from taugate.data.judgements import (
     GENERATED,
     TRAFFIC,
     CorpusIds,
@@ -23,17 +22,12 @@ from taugate.ingestion.dataset.judgements import (
     read_qrels,
     splits_in,
 )
-from taugate.ingestion.dataset.labelled_queries import (
-    LabelledQueries,
-    LabelledQuery,
-    OtherQueries,
-    is_same_text,
-    left_out_notes,
-)
-from taugate.ingestion.dataset.lines import stored_file
-from taugate.ingestion.dataset.queries import PEOPLE, QUERIES, DatasetQuery, check_folder, read_queries
-from taugate.ingestion.dataset.questions import OffTopicQuestion, off_topic_questions
-from taugate.ingestion.dataset.vectors import DatasetVectors
+from taugate.data.labelled_queries import LabelledQueries, LabelledQuery, OtherQueries, is_same_text, left_out_notes
+from taugate.data.lines import stored_file
+from taugate.data.queries import PEOPLE, QUERIES, DatasetQuery, check_folder, read_queries
+from taugate.data.questions import OffTopicQuestion, off_topic_questions
+from taugate.data.vectors import DatasetVectors
+from taugate.errors import InputError
 from taugate.retrieval.documents.store import DocumentStore
 from taugate.storage.files import sha256_file
 

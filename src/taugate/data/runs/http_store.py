@@ -11,8 +11,8 @@ from urllib.parse import quote, urlsplit
 import orjson
 from pydantic import BaseModel, Field, ValidationError
 
+from taugate.data.runs.search_request import PLACEHOLDER, Fields, beginning_of, fill, value_of
 from taugate.errors import InputError
-from taugate.ingestion.runs.search_request import PLACEHOLDER, Fields, beginning_of, fill, value_of
 from taugate.storage.http_client import AttemptFailed, HttpClient
 from taugate.storage.json_endpoint import TRANSIENT, check_key, retry_after
 

@@ -6,9 +6,9 @@ from typing import Any, Literal, NamedTuple, TypedDict, cast, get_args
 
 import orjson
 
+from taugate.data.judgements import TEST, parse_header, qrels_of
+from taugate.data.lines import LineError, read_lines, read_objects, required_id, required_text, stored_file
 from taugate.errors import InputError
-from taugate.ingestion.dataset.judgements import TEST, parse_header, qrels_of
-from taugate.ingestion.dataset.lines import LineError, read_lines, read_objects, required_id, required_text, stored_file
 from taugate.storage.files import Json
 
 _CORPUS = "corpus.jsonl"

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
 
+from taugate.data.judgements import CorpusIds
+from taugate.data.lines import LineError, read_objects, required_id, required_text
 from taugate.errors import InputError
-from taugate.ingestion.dataset.judgements import CorpusIds
-from taugate.ingestion.dataset.lines import LineError, read_objects, required_id, required_text
 from taugate.retrieval.documents.store import MAX_FIELDS, MAX_TAGS, Document, DocumentWriter, MetadataValue
 from taugate.retrieval.documents.visible_text import has_visible_text
 from taugate.storage.files import Json

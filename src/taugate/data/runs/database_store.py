@@ -7,8 +7,8 @@ from typing import Any
 
 import orjson
 
+from taugate.data.runs.search_request import PLACEHOLDER, ExternalStore, Fields, at, fill, value_of
 from taugate.errors import InputError, ReleaseError
-from taugate.ingestion.runs.search_request import PLACEHOLDER, ExternalStore, Fields, at, fill, value_of
 from taugate.storage.files import Json
 
 _TIMEOUT = 60.0  # seconds of one search

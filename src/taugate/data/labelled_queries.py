@@ -15,8 +15,8 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.ingestion.dataset.judgements import NOWHERE, JudgedId, Judgement
-from taugate.ingestion.dataset.queries import DatasetQuery, Origin
+from taugate.data.judgements import NOWHERE, JudgedId, Judgement
+from taugate.data.queries import DatasetQuery, Origin
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.index.words import words
 
@@ -174,7 +174,7 @@ class LabelledQuery:
 
 @dataclass(frozen=True)
 class OtherQueries:
-    """Queries of a data set that people have not judged (`taugate.ingestion.dataset.beir`).
+    """Queries of a data set that people have not judged (`taugate.data.beir`).
 
     Attributes:
         splits: The splits that were read as one.
