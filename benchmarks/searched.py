@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 
 from benchmarks.encoding import encoded_set
 from taugate.calibration.encoding.corpus import EncodedDataset
-from taugate.calibration.metrics.clusters import SamplingUnits, clusters
-from taugate.calibration.metrics.documents import QueryRoles
-from taugate.calibration.metrics.ranking import JudgedQueries, ScoredQueries
-from taugate.calibration.relevance.fitting import fit_relevance, map_probabilities
 from taugate.calibration.relevance.model import EstimatedRelevance, estimate_relevance
 from taugate.data.labelled_queries import LabelledQuery
+from taugate.evidence.clusters import SamplingUnits, clusters
+from taugate.evidence.divisions import QueryRoles
+from taugate.evidence.ranking import JudgedQueries, ScoredQueries
+from taugate.evidence.relevance.fitting import fit_relevance, map_probabilities
+from taugate.policy.background import Background, Float64
 from taugate.policy.relevance import Relevance, features
-from taugate.retrieval.background import Background, Float64
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.vectors import Float32, dense_of

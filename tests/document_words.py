@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from taugate.retrieval.abstention import Signals
-from taugate.retrieval.background import mean_and_covariance
+from taugate.policy.abstention import Signals
+from taugate.policy.background import mean_and_covariance
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.word_match import DocumentWords
 

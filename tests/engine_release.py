@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import orjson
 
+from taugate.policy.background import Background, ComputedBackground
 from taugate.policy.relevance import Relevance
 from taugate.registry.catalog import find
 from taugate.release import golden
@@ -17,7 +18,6 @@ from taugate.release.golden import GoldenQuery
 from taugate.release.layout import GOLDEN, LEXICAL, MANIFEST, RELEVANCE, content_digest, release_id
 from taugate.release.manifest import FileRecord, Manifest
 from taugate.release.search_records import LexicalRecord
-from taugate.retrieval.background import Background, ComputedBackground
 from taugate.retrieval.engines.engine import Engine, Rows
 from taugate.retrieval.index.hybrid import HybridIndex, vector_index
 from taugate.retrieval.index.lexical import LexicalIndex

@@ -9,11 +9,11 @@ from benchmarks.calibration.trials import unseen
 from benchmarks.experiment import Experiment, second_encoder
 from benchmarks.markdown import share, table, verdict
 from benchmarks.searched import SearchedSplit
-from taugate.calibration.metrics.clusters import SamplingUnits, clusters
-from taugate.calibration.metrics.documents import QueryRoles
-from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.relevance.model import estimate_relevance
-from taugate.calibration.relevance.record import ReliabilitySums, expected_calibration_error
+from taugate.evidence.clusters import SamplingUnits, clusters
+from taugate.evidence.divisions import QueryRoles
+from taugate.evidence.ranking import JudgedQueries
+from taugate.evidence.relevance.record import ReliabilitySums, expected_calibration_error
 from taugate.policy.relevance import Logistic
 from taugate.retrieval.index.flat import FlatIndex
 

@@ -12,8 +12,8 @@ import orjson
 from numpy.typing import NDArray
 
 from benchmarks.checkout import environment
-from taugate.calibration.metrics.documents import HoldoutSplit
 from taugate.drift.observations import Observations
+from taugate.evidence.divisions import HoldoutSplit
 from taugate.policy.policy import POLICIES, keep
 from taugate.registry.catalog import find
 from taugate.retrieval.index.top_k import Index

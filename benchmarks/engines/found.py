@@ -14,13 +14,13 @@ from benchmarks.engines.servers import NAMES, running
 from benchmarks.markdown import Target, share, table, targets
 from taugate.calibration.acceptance.accept import gate_settings
 from taugate.calibration.acceptance.baseline import RankingOutcomes
-from taugate.calibration.acceptance.gate import GateCandidate, judge
 from taugate.calibration.encoding.shards import SHARD_ROWS
-from taugate.calibration.metrics.clusters import SamplingUnits, clusters
-from taugate.calibration.metrics.documents import Parents
 from taugate.calibration.progress import Job
 from taugate.calibration.settings.settings import CandidateSettings
 from taugate.data.labelled_queries import LabelledQuery
+from taugate.evidence.acceptance import GateCandidate, judge
+from taugate.evidence.clusters import SamplingUnits, clusters
+from taugate.evidence.divisions import Parents
 from taugate.release.search_records import GateRecord
 from taugate.retrieval.engines.connect import EngineRecord, SampleDigest, open_verified, sampled_positions, shard_digest
 from taugate.retrieval.engines.engine import Engine, Rows

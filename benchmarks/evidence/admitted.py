@@ -6,10 +6,10 @@ from benchmarks.experiment import Experiment
 from benchmarks.markdown import share, table, verdict
 from benchmarks.searched import EncodedSplit
 from taugate.calibration.acceptance.baseline import DEPTH, RankingOutcomes
-from taugate.calibration.acceptance.gate import GateCandidate, judge
-from taugate.calibration.metrics.clusters import ClusterIds, SamplingUnits, clusters
-from taugate.calibration.settings.rules import CONFIDENCE
 from taugate.calibration.settings.settings import GateSettings
+from taugate.evidence.acceptance import GateCandidate, judge
+from taugate.evidence.clusters import ClusterIds, SamplingUnits, clusters
+from taugate.evidence.rules import CONFIDENCE
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.vectors import dense_of
 

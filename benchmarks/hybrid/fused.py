@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from benchmarks.calibrated import IndexedSet
 from taugate.calibration.acceptance.baseline import DEPTH, RankingOutcomes
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
-from taugate.calibration.metrics.clusters import SamplingUnits, clusters
-from taugate.calibration.metrics.ranking import max_own_passages, own_passages_of
 from taugate.data.corpus import CORPUS
 from taugate.data.judgements import GENERATED
 from taugate.data.labelled_queries import LabelledQuery
 from taugate.data.queries import QUERIES
+from taugate.evidence.clusters import SamplingUnits, clusters
+from taugate.evidence.ranking import max_own_passages, own_passages_of
 from taugate.ingestion.queries.generate import MAX_QUERIES, generate_crops
 from taugate.retrieval.index.lexical import LexicalIndex, share_of
 from taugate.retrieval.index.postings import K1, B

@@ -12,17 +12,17 @@ from numpy.typing import NDArray
 
 from benchmarks.encoding import encoded_set
 from taugate.calibration.encoding.corpus import EncodedDataset
-from taugate.calibration.few_labels.population import hit_scores, loss_scores, losses
-from taugate.calibration.few_labels.prediction_powered import candidate_thresholds
-from taugate.calibration.few_labels.shares import Float64, JudgedSample, UnjudgedSample
-from taugate.calibration.metrics.clusters import ClusterIds, SamplingUnits, clusters
-from taugate.calibration.metrics.documents import QueryRoles
-from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.relevance.model import estimate_relevance
 from taugate.data.beir import Dataset
 from taugate.data.corpus import CORPUS
 from taugate.data.judgements import GENERATED
 from taugate.data.queries import QUERIES
+from taugate.evidence.clusters import ClusterIds, SamplingUnits, clusters
+from taugate.evidence.divisions import QueryRoles
+from taugate.evidence.few_labels.population import hit_scores, loss_scores, losses
+from taugate.evidence.few_labels.prediction_powered import candidate_thresholds
+from taugate.evidence.few_labels.shares import Float64, JudgedSample, UnjudgedSample
+from taugate.evidence.ranking import JudgedQueries
 from taugate.ingestion.queries.generate import MAX_QUERIES, generate_crops
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.vectors import Float32

@@ -11,13 +11,13 @@ import numpy as np
 from benchmarks.encoding import is_encoded
 from benchmarks.papers.encoders import PaperEncoder, encoders
 from benchmarks.searched import EncodedSplit
-from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.metrics.embeddings import TRANSFORMATIONS, isotropy
-from taugate.calibration.metrics.measure import Resamples, measure
-from taugate.calibration.metrics.ranking import JudgedQueries, ScoredQueries
 from taugate.calibration.settings.settings import DEFAULT_OVERLAP_PERCENTILE, CalibrationSettings
-from taugate.calibration.threshold.decide import bootstrap_threshold
 from taugate.drift.signals import overlap_thresholds, share_above
+from taugate.evidence.clusters import SamplingUnits
+from taugate.evidence.measure import Resamples, measure
+from taugate.evidence.ranking import JudgedQueries, ScoredQueries
+from taugate.evidence.threshold.decide import bootstrap_threshold
 from taugate.release.evidence import Interval
 from taugate.release.outcome_records import MetricsRecord
 from taugate.retrieval.index.flat import FlatIndex

@@ -9,7 +9,7 @@ from benchmarks.papers.plan import K, Plan, spread
 from benchmarks.papers.thresholds import MEASURED, NOT_PUBLISHED, NOT_RUN
 from taugate.calibration.acceptance.baseline import SearchTrial
 from taugate.calibration.acceptance.projection import ProjectionCandidate, Variant, cross_validated, retained
-from taugate.calibration.metrics.clusters import PerQuery
+from taugate.evidence.clusters import PerQuery
 from taugate.release.search_records import ProjectionKind
 from taugate.retrieval.vectors import Float32, Projection, dense_of
 

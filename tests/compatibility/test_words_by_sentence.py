@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from taugate.errors import ReleaseError
+from taugate.policy.abstention import AnswerScore
 from taugate.registry.catalog import release_ids
 from taugate.registry.erasure import erase
 from taugate.release.layout import ABSTENTION, LEXICAL
-from taugate.retrieval.abstention import AnswerScore
 from taugate.retrieval.index.word_match import TYPES, from_sentences
 from taugate.retrieval.index.words import terms, words
 from taugate.retrieval.reader import Release, load

@@ -10,12 +10,12 @@ from taugate.calibration.comparison.decision import mean_difference
 from taugate.calibration.comparison.rule import QUANTITIES, QuantitySample
 from taugate.calibration.export.bert import Bert, BertLayer, Product
 from taugate.drift.observations import calibration_observations
+from taugate.policy.abstention import MODEL_SIGNALS, AnswerScore
+from taugate.policy.background import Background
 from taugate.policy.names import PolicyKind
 from taugate.policy.relevance import FEATURES, Logistic, OnTopic, Relevance
 from taugate.release.layout import ABSTENTION, LEXICAL, METADATA, OUTCOMES, REFERENCE, RELEVANCE
 from taugate.release.queries import Outcomes, Reference, threshold_curve
-from taugate.retrieval.abstention import MODEL_SIGNALS, AnswerScore
-from taugate.retrieval.background import Background
 from taugate.retrieval.documents.filters import OneOf, Range
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import Document, DocumentStore

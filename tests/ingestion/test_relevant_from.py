@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from taugate.calibration.acceptance.baseline import RankingOutcomes
-from taugate.calibration.metrics.clusters import SamplingUnits
-from taugate.calibration.metrics.ranking import JudgedQueries
-from taugate.calibration.risk.steps import LossSteps
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.data.beir import Dataset, read_dataset
 from taugate.data.runs.judged_run import JudgedRun
 from taugate.data.runs.run import Run
 from taugate.errors import InputError
+from taugate.evidence.clusters import SamplingUnits
+from taugate.evidence.ranking import JudgedQueries
+from taugate.evidence.risk.steps import LossSteps
 from taugate.retrieval.index.flat import FlatIndex
 
 HEADER = "query-id\tcorpus-id\tscore"

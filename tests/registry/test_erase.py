@@ -9,6 +9,7 @@ import pytest
 
 from taugate.cli import main as cli
 from taugate.errors import InputError
+from taugate.policy.background import mean_and_covariance
 from taugate.registry.catalog import current_id, find, parent_of, release_ids
 from taugate.registry.erasure import erase
 from taugate.registry.promotion import promote
@@ -17,7 +18,6 @@ from taugate.registry.signing import read_private_key, sign
 from taugate.release.layout import LEXICAL, MANIFEST, QUESTIONS
 from taugate.release.manifest import Manifest
 from taugate.release.verify import TrustedKeys, verify
-from taugate.retrieval.background import mean_and_covariance
 from taugate.retrieval.index.hybrid import HybridIndex
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.words import query_terms, terms

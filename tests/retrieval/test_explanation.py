@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from taugate.errors import InputError
+from taugate.policy.abstention import AnswerRule, AnswerScore, Signals
 from taugate.policy.policy import Policy
 from taugate.registry.catalog import find
-from taugate.retrieval.abstention import AnswerRule, AnswerScore, Signals
 from taugate.retrieval.documents.filters import Filter, OneOf, all_of
 from taugate.retrieval.explanation import explain
 from taugate.retrieval.index.hybrid import vector_index

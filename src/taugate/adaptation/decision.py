@@ -18,7 +18,6 @@ import numpy as np
 from taugate.adaptation.recipes import EncodedPairs, LearnedRecipes
 from taugate.calibration.acceptance.baseline import LexicalPart, RankingOutcomes, SearchTrial
 from taugate.calibration.acceptance.better_lists import GRID, PROVISIONAL_WEIGHT
-from taugate.calibration.acceptance.gate import GateCandidate, judge
 from taugate.calibration.comparison.measures import (
     OtherTexts,
     ParaphrasedQueries,
@@ -26,12 +25,7 @@ from taugate.calibration.comparison.measures import (
     general_set,
     power_law_record,
 )
-from taugate.calibration.metrics.clusters import SamplingUnits, clusters
 from taugate.calibration.metrics.embeddings import isotropy, separation
-from taugate.calibration.metrics.measure import DeepFigures, Resamples, measure
-from taugate.calibration.metrics.ranking import JudgedQueries, ScoredQueries
-from taugate.calibration.risk.evidence import min_detectable_loss
-from taugate.calibration.settings.rules import CONFIDENCE
 from taugate.calibration.settings.settings import (
     MARGIN,
     CalibrationSettings,
@@ -39,8 +33,14 @@ from taugate.calibration.settings.settings import (
     LexicalChoice,
     default_margin,
 )
-from taugate.calibration.threshold.decide import bootstrap_threshold
 from taugate.data.labelled_queries import LabelledQuery
+from taugate.evidence.acceptance import GateCandidate, judge
+from taugate.evidence.clusters import SamplingUnits, clusters
+from taugate.evidence.measure import DeepFigures, Resamples, measure
+from taugate.evidence.ranking import JudgedQueries, ScoredQueries
+from taugate.evidence.risk.losses import min_detectable_loss
+from taugate.evidence.rules import CONFIDENCE
+from taugate.evidence.threshold.decide import bootstrap_threshold
 from taugate.release.adaptation import AdaptationGain, BeforeAfter
 from taugate.release.evidence import Estimate, Interval
 from taugate.release.measures import EncoderRow, FamiliarityRecord, MeasuresRecord, SeparationRecord, SpectrumRecord

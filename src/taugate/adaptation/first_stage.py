@@ -12,9 +12,9 @@ from taugate.adaptation.recipes import EncodedPairs
 from taugate.adaptation.training.cross_encoding import ScoredPairs
 from taugate.calibration.acceptance.baseline import DEPTH, LexicalPart, SearchTrial
 from taugate.calibration.acceptance.better_lists import GRID
-from taugate.calibration.metrics.documents import relevant_passages
 from taugate.calibration.settings.settings import LexicalChoice
 from taugate.data.labelled_queries import LabelledQuery
+from taugate.evidence.divisions import relevant_passages
 from taugate.retrieval.documents.store import DocumentStore
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.top_k import TopK

@@ -14,11 +14,11 @@ from taugate.adaptation.settings import Recipe
 from taugate.calibration.acceptance.baseline import DEPTH, SearchTrial
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.corpus import encode
-from taugate.calibration.metrics.clusters import PerQuery
-from taugate.calibration.metrics.documents import Parents, relevant_passages
 from taugate.calibration.progress import Job
 from taugate.data.labelled_queries import LabelledQuery
 from taugate.errors import InputError
+from taugate.evidence.clusters import PerQuery
+from taugate.evidence.divisions import Parents, relevant_passages
 from taugate.release.adaptation import RecipeName, RecipeTrial, TrainingRecord, WhiteningRecord
 from taugate.retrieval.documents.store import DocumentStore
 from taugate.retrieval.encoder.encoder import ExportedEncoder

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from taugate.policy.abstention import AnswerRule
 from taugate.policy.relevance import Relevance
 from taugate.policy.score_relevance import ScoreRelevance
 from taugate.release.evidence import RelevanceRecord
@@ -13,7 +14,6 @@ from taugate.release.names import Method
 from taugate.release.outcome_records import PolicyRecord
 from taugate.release.refusal_records import RefusalRecord
 from taugate.release.verify import verify
-from taugate.retrieval.abstention import AnswerRule
 from taugate.retrieval.reader import Release
 from taugate.retrieval.rerank.stage import SecondStageRule
 from taugate.retrieval.retriever import Retriever

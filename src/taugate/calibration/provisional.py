@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from taugate.calibration.formats import percent
-from taugate.calibration.risk import certify
-from taugate.calibration.settings.rules import CONFIDENCE
 from taugate.data.labelled_queries import LabelledQueries, LabelledQuery
 from taugate.data.queries import Origin
+from taugate.evidence.risk import certify
+from taugate.evidence.rules import CONFIDENCE
 from taugate.release.adaptation import AdaptationRecord
 from taugate.release.evidence import Interval
 from taugate.release.names import METHODS

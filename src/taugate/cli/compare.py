@@ -10,8 +10,6 @@ from pydantic.dataclasses import dataclass
 from taugate.calibration.encoding.endpoint_source import EndpointOptions
 from taugate.calibration.encoding.input_options import InputOptions
 from taugate.calibration.encoding.source import RequestedEncoder
-from taugate.calibration.settings.options import RELEVANT_FROM, Advice, Options, RelevantFrom, SplitName
-from taugate.calibration.settings.rules import MAX_LOSS, ThresholdRule
 from taugate.calibration.settings.settings import CalibrationSettings, CandidateSettings, LexicalChoice
 from taugate.cli.terminal.command import Command
 from taugate.cli.terminal.options import (
@@ -27,6 +25,8 @@ from taugate.cli.terminal.options import (
 )
 from taugate.cli.terminal.output import aligned, print_result, say, say_labelled
 from taugate.errors import InputError
+from taugate.evidence.options import RELEVANT_FROM, Advice, Options, RelevantFrom, SplitName
+from taugate.evidence.rules import MAX_LOSS, ThresholdRule
 from taugate.policy.names import Metric
 from taugate.release.evidence import Interval
 from taugate.retrieval.encoder.loading import VECTORS

@@ -8,11 +8,11 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
-from taugate.calibration.settings.options import Options
 from taugate.cli.terminal.options import Appearance, AsJson, command_of, option
 from taugate.cli.terminal.output import print_result, printable, say, say_sentence
 from taugate.data.chunks import CHUNK_TOKENS, OVERLAP_TOKENS
 from taugate.errors import InputError
+from taugate.evidence.options import Options
 from taugate.storage.files import Json
 
 if TYPE_CHECKING:

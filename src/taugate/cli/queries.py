@@ -11,7 +11,6 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
-from taugate.calibration.settings.options import Advice
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.cli.terminal.command import OptionGroup
 from taugate.cli.terminal.display import confirm_sending
@@ -24,6 +23,7 @@ from taugate.data.lines import stored_file
 from taugate.data.location import default_split
 from taugate.data.queries import QUERIES, NearMissKind
 from taugate.errors import InputError
+from taugate.evidence.options import Advice
 from taugate.ingestion.queries.generate import MAX_QUERIES, Losses, check_request, generate_crops
 from taugate.ingestion.queries.near_misses import generate_near_misses
 from taugate.storage.files import Json

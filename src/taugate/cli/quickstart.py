@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated, cast
 from pydantic.dataclasses import dataclass
 
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
-from taugate.calibration.settings.options import Options
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.cli.serve import address, listen, print_when_ready, serve
 from taugate.cli.terminal.options import Appearance, Verbose, command_of, option
 from taugate.cli.terminal.summary import print_release
 from taugate.errors import InputError
+from taugate.evidence.options import Options
 from taugate.service.settings import read_settings
 
 if TYPE_CHECKING:

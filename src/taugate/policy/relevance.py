@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.errors import ReleaseError
+from taugate.policy.background import Background, ComputedBackground, Float64, Read, ReadDocuments
 from taugate.policy.policy import relative
-from taugate.retrieval.background import Background, ComputedBackground, Float64, Read, ReadDocuments
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.vectors import Float32, QueryVectors
 from taugate.storage.tensors import Arrays, read_tensors, write_tensors

@@ -15,6 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.errors import InputError
+from taugate.policy.abstention import AnswerRule, AnswerScore, Signals
+from taugate.policy.background import Background, mean_and_covariance, similarity_moments
 from taugate.policy.relevance import Relevance
 from taugate.registry import writer
 from taugate.registry.after_erasure import kept_promises
@@ -36,8 +38,6 @@ from taugate.release.manifest import Manifest
 from taugate.release.search_records import LexicalRecord, TokenVectorsRecord, read_pairs
 from taugate.release.state import ErasureRecord
 from taugate.release.verify import TrustedKeys
-from taugate.retrieval.abstention import AnswerRule, AnswerScore, Signals
-from taugate.retrieval.background import Background, mean_and_covariance, similarity_moments
 from taugate.retrieval.documents.filters import SortKey, composed, sort_key
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import Document, Documents, DocumentWriter

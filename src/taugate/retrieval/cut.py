@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from taugate.policy.abstention import RefusalScore
 from taugate.policy.policy import POLICIES, Mask, Policy, keep, keep_answered
-from taugate.retrieval.abstention import RefusalScore
 from taugate.retrieval.comparability import MAY_BE_CALIBRATED, SAME_SCORES, NotComparable
 from taugate.retrieval.index.top_k import Parents, TopK, first_of_each
 from taugate.retrieval.query import Answer, Query, Reason

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from taugate.errors import ReleaseError, RerankerUnavailable
+from taugate.policy.abstention import AnswerRule, AnswerScore
 from taugate.policy.policy import Policy, StratumThresholds
 from taugate.policy.relevance import Relevance
 from taugate.policy.score_relevance import ScoreRelevance
@@ -30,7 +31,6 @@ from taugate.release.layout import (
 from taugate.release.manifest import Manifest, ReleaseManifest
 from taugate.release.names import FileNames, ReleaseFolder
 from taugate.release.search_records import SecondStageRecord, read_pairs, write_pairs
-from taugate.retrieval.abstention import AnswerRule, AnswerScore
 from taugate.retrieval.documents.filters import composed, sort_key
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.loading import Corpus, CorpusFolder, EncoderFolder

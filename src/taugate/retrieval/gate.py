@@ -13,13 +13,13 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from taugate.errors import InputError, ReleaseError
+from taugate.policy.abstention import AnswerRule
 from taugate.policy.policy import Policy
 from taugate.policy.score_relevance import SCALES, ScoreRelevance, component_means
 from taugate.release.layout import REFERENCE
 from taugate.release.manifest import RunManifest
 from taugate.release.queries import Reference
 from taugate.release.verify import TrustedKeys, check_optional_files, verify
-from taugate.retrieval.abstention import AnswerRule
 from taugate.retrieval.comparability import NotComparable
 from taugate.retrieval.cut import cut
 from taugate.retrieval.folders import ModelsFolder

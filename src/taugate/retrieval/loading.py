@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.errors import InputError, ReleaseError
+from taugate.policy.abstention import needs_words
+from taugate.policy.background import Read, ReadDocuments
 from taugate.release.layout import (
     ENCODER_FOLDER,
     ENCODER_FOLDERS,
@@ -21,8 +23,6 @@ from taugate.release.layout import (
 )
 from taugate.release.manifest import Manifest
 from taugate.release.names import INDEX, INDEX_KINDS, VECTORS, FileNames, ReleaseFolder, disagreement
-from taugate.retrieval.abstention import needs_words
-from taugate.retrieval.background import Read, ReadDocuments
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import OFFSETS, TEXTS, Documents, DocumentStore
 from taugate.retrieval.encoder.encoder import CONFIG, FILES, ExportedEncoder, RequestedPrecision

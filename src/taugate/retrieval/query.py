@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, Field
 
 from taugate.errors import InputError
+from taugate.policy.abstention import RefusalScore
 from taugate.policy.names import PolicyKind
 from taugate.policy.policy import Mask
-from taugate.retrieval.abstention import RefusalScore
 from taugate.retrieval.comparability import NOT_COMPARABLE, Exploration, NotComparable
 from taugate.retrieval.documents.filters import Filter
 from taugate.retrieval.documents.store import Document, Documents

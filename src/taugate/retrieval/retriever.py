@@ -9,10 +9,10 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from taugate.policy.abstention import AnswerRule, needs_words
+from taugate.policy.background import ReadDocuments
 from taugate.policy.policy import Policy
 from taugate.policy.relevance import Relevance
-from taugate.retrieval.abstention import AnswerRule, needs_words
-from taugate.retrieval.background import ReadDocuments
 from taugate.retrieval.comparability import NotComparable
 from taugate.retrieval.cut import cut
 from taugate.retrieval.documents.filters import Filter, both

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from taugate.calibration.abstention import certify
-from taugate.calibration.abstention.certify import CertifyingScores, certify_both
-from taugate.calibration.abstention.words import limits_remedy
-from taugate.calibration.metrics.clusters import SamplingUnits
-from taugate.calibration.settings.rules import MAX_EMPTY, AbstentionRule, ThresholdRule
 from taugate.errors import InputError
+from taugate.evidence.abstention import certify
+from taugate.evidence.abstention.certify import CertifyingScores, certify_both
+from taugate.evidence.abstention.words import limits_remedy
+from taugate.evidence.clusters import SamplingUnits
+from taugate.evidence.rules import MAX_EMPTY, AbstentionRule, ThresholdRule
 from taugate.release.manifest import DataRecord
 from taugate.release.promises import percent_at_most
 from taugate.release.refusal_records import RefusalRecord, RequestedLimits

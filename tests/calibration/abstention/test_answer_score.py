@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from taugate.calibration.abstention.choose import (
+from taugate.evidence.abstention.choose import (
     ChosenScore,
     EncodedCorpus,
     LabelledGroups,
@@ -15,7 +15,7 @@ from taugate.calibration.abstention.choose import (
     fit_score_model,
     out_of_fold,
 )
-from taugate.retrieval.abstention import SIGNALS
+from taugate.policy.abstention import SIGNALS
 from taugate.retrieval.index.flat import FlatIndex
 from tests.document_words import document_words
 from tests.vectors import unit

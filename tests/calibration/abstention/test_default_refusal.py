@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from taugate.calibration.abstention.refusal import (
+from taugate.data.questions import off_topic_table
+from taugate.evidence.abstention.refusal import (
     LostShares,
     RefusalEvidence,
     ScoredQuestions,
@@ -16,12 +17,11 @@ from taugate.calibration.abstention.refusal import (
     further_field_refused,
     share_at_most,
 )
-from taugate.calibration.metrics.clusters import SamplingUnits
-from taugate.calibration.metrics.ranking import AnsweredQueries, JudgedQueries, ScoredQueries
-from taugate.calibration.risk.certify import LossLimit, certify
-from taugate.calibration.risk.steps import LossSteps
-from taugate.calibration.settings.rules import ThresholdRule
-from taugate.data.questions import off_topic_table
+from taugate.evidence.clusters import SamplingUnits
+from taugate.evidence.ranking import AnsweredQueries, JudgedQueries, ScoredQueries
+from taugate.evidence.risk.certify import LossLimit, certify
+from taugate.evidence.risk.steps import LossSteps
+from taugate.evidence.rules import ThresholdRule
 from taugate.registry.catalog import find
 from taugate.retrieval.index.top_k import TopK
 

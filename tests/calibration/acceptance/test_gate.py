@@ -6,13 +6,13 @@ from scipy import stats
 
 from taugate.calibration.acceptance.accept import gate_settings
 from taugate.calibration.acceptance.baseline import RankingOutcomes
-from taugate.calibration.acceptance.gate import GateCandidate, gate_line, holm, judge
-from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.progress import Job
-from taugate.calibration.risk.evidence import QueryLosses
 from taugate.calibration.settings.settings import CandidateSettings, GateSettings
 from taugate.data.labelled_queries import LabelledQuery
 from taugate.errors import InputError
+from taugate.evidence.acceptance import GateCandidate, gate_line, holm, judge
+from taugate.evidence.clusters import SamplingUnits
+from taugate.evidence.risk.losses import QueryLosses
 
 ALPHA = 0.05
 ALONE = SamplingUnits.from_clusters(np.arange(1000))

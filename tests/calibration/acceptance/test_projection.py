@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from taugate.calibration.acceptance.baseline import SearchTrial
-from taugate.calibration.acceptance.gate import adjusted_p_values
 from taugate.calibration.acceptance.projection import (
     NO_LOSS,
     QUERY_PCA,
@@ -24,6 +23,7 @@ from taugate.calibration.recalibration.settings import inherited_settings
 from taugate.cli import main as cli
 from taugate.data.labelled_queries import LabelledQuery
 from taugate.errors import ReleaseError
+from taugate.evidence.acceptance import adjusted_p_values
 from taugate.registry.catalog import current_id
 from taugate.release.evidence import Interval
 from taugate.release.layout import PROJECTION

@@ -13,8 +13,8 @@ from taugate.calibration.comparison.encoders import (
     correlations,
     simultaneous_intervals,
 )
-from taugate.calibration.metrics.clusters import PerQuery, SamplingUnits
-from taugate.calibration.risk.evidence import min_detectable_loss
+from taugate.evidence.clusters import PerQuery, SamplingUnits
+from taugate.evidence.risk.losses import min_detectable_loss
 from taugate.release.manifest import Manifest
 
 DOCUMENTS = 200

@@ -14,6 +14,7 @@ from taugate.calibration.progress import Job
 from taugate.cli import main as cli
 from taugate.data.beir import read_dataset
 from taugate.errors import ReleaseError
+from taugate.policy.background import ComputedBackground
 from taugate.policy.relevance import Relevance
 from taugate.registry.catalog import current_id, release_ids
 from taugate.registry.history import calibration_lock
@@ -21,7 +22,6 @@ from taugate.registry.prune import prune_collections
 from taugate.release.layout import ENCODER_FOLDER, LEXICAL, OUTCOMES, REFERENCE, RELEVANCE
 from taugate.release.queries import Outcomes, Reference
 from taugate.release.verify import verify_searchable
-from taugate.retrieval.background import ComputedBackground
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.engines.connect import EngineRecord
 from taugate.retrieval.engines.engine import Engine, EngineKind

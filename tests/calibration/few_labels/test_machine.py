@@ -5,7 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from taugate.calibration.few_labels.population import hit_scores, loss_scores, losses
+from taugate.evidence.few_labels.population import hit_scores, loss_scores, losses
 
 RELEVANCE = np.array([[0.9, 0.4, 0.05], [0.0, 0.0, 0.0], [1.0, 0.2, 0.3]])
 DECISIONS = np.array([[0.8, 0.5, 0.2], [0.9, 0.8, 0.7], [0.3, 0.2, 0.1]])

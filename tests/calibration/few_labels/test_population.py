@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from taugate.calibration.few_labels.population import QueryPopulation, ScoredResults, loss_scores, losses
-from taugate.calibration.few_labels.shares import Float64, weighted_rate_limits
+from taugate.evidence.few_labels.population import QueryPopulation, ScoredResults, loss_scores, losses
+from taugate.evidence.few_labels.shares import Float64, weighted_rate_limits
 
 TAU = np.array([0.35])
 

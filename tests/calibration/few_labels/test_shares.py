@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from taugate.calibration.few_labels.shares import (
+from taugate.evidence.few_labels.shares import (
     JudgedSample,
     UnjudgedSample,
     clopper_pearson,

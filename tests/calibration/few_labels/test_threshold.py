@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from taugate.calibration.few_labels.population import loss_scores, losses
-from taugate.calibration.few_labels.prediction_powered import LossEstimates, candidate_thresholds
-from taugate.calibration.few_labels.shares import Float64, JudgedSample, UnjudgedSample
+from taugate.evidence.few_labels.population import loss_scores, losses
+from taugate.evidence.few_labels.prediction_powered import LossEstimates, candidate_thresholds
+from taugate.evidence.few_labels.shares import Float64, JudgedSample, UnjudgedSample
 
 GRID = np.linspace(0.02, 1.0, 50).astype(np.float32)
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from taugate.calibration.metrics.clusters import SamplingUnits
-from taugate.calibration.metrics.documents import QueryRoles
-from taugate.calibration.relevance.record import ReliabilitySums, expected_calibration_error
 from taugate.cli import main as cli
+from taugate.evidence.clusters import SamplingUnits
+from taugate.evidence.divisions import QueryRoles
+from taugate.evidence.relevance.record import ReliabilitySums, expected_calibration_error
 from taugate.registry.catalog import current_id, release_ids
 from taugate.release.layout import RELEVANCE, content_digest
 from taugate.release.queries import threshold_curve

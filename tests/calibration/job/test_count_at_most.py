@@ -7,10 +7,10 @@ import pytest
 from taugate.calibration.job.reading import sampling_units
 from taugate.calibration.progress import Job
 from taugate.calibration.recalibration.settings import inherited_settings
-from taugate.calibration.settings.rules import ThresholdRule
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.cli import main as cli
 from taugate.data.beir import read_dataset
+from taugate.evidence.rules import ThresholdRule
 from taugate.release.layout import REPORT
 from taugate.release.summary import summary_lines
 from taugate.release.verify import verify

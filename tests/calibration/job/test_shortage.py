@@ -105,7 +105,7 @@ def test_refusal_that_loses_too_many_answers_is_named(
 ) -> None:
     data, encoder = small(tmp_path, 300, texts=300)
     monkeypatch.setattr(
-        "taugate.calibration.abstention.refusal.choose_rho",
+        "taugate.evidence.abstention.refusal.choose_rho",
         lambda right, *_: float(np.quantile(right, 0.2)) if len(right) else 0.0,  # halves of the corpus find no answer
     )
     code, manifest, error = calibrate(data, tmp_path / "r", encoder, *OPTIONS)

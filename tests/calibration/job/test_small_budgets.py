@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from taugate.calibration.settings.rules import ThresholdRule
 from taugate.calibration.threshold.shortage import RuleVariant
 from taugate.cli import main as cli
+from taugate.evidence.rules import ThresholdRule
 from taugate.registry import history
 from taugate.registry.catalog import current_id, release_ids
 from taugate.release.layout import REPORT

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from taugate.calibration.metrics.measure import abstention, risk_coverage
+from taugate.evidence.measure import abstention, risk_coverage
 
 
 def decisions(rng: np.random.Generator, n: int, shift: float) -> np.ndarray:

@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taugate.calibration.acceptance.baseline import DEPTH, SearchTrial
-from taugate.calibration.metrics.clusters import SamplingUnits, clusters
-from taugate.calibration.metrics.documents import HoldoutSplit, chance_of_a_hit, grades_of, relevant_passages
-from taugate.calibration.metrics.ranking import JudgedQueries
-from taugate.calibration.risk.steps import LossSteps
 from taugate.data.beir import read_dataset
 from taugate.data.labelled_queries import LabelledQuery
+from taugate.evidence.clusters import SamplingUnits, clusters
+from taugate.evidence.divisions import HoldoutSplit, chance_of_a_hit, grades_of, relevant_passages
+from taugate.evidence.ranking import JudgedQueries
+from taugate.evidence.risk.steps import LossSteps
 from taugate.retrieval.index.flat import FlatIndex
 
 Corpus = list[tuple[str, str | None]]  # `_id` and parent of each passage

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import pytrec_eval
 
-from taugate.calibration.metrics.ranking import accuracy, ideal_dcg, ndcg
+from taugate.evidence.ranking import accuracy, ideal_dcg, ndcg
 
 
 @pytest.mark.parametrize("k", [1, 5, 10])

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 from ir_measures import nDCG
 
-from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.cli import main as cli
 from taugate.data.labelled_queries import LabelledQuery
+from taugate.evidence.ranking import JudgedQueries
 from taugate.release.layout import ENCODER_FOLDER
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.index.files import load_index

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from taugate.calibration.acceptance.baseline import RankingOutcomes
-from taugate.calibration.metrics.ranking import exclude_own, positions_excluding_own, search_excluding_own
 from taugate.data.labelled_queries import LabelledQuery
+from taugate.evidence.ranking import exclude_own, positions_excluding_own, search_excluding_own
 from taugate.registry.catalog import current_id
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.top_k import TopK

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from taugate.calibration.metrics.measure import DeepFigures
 from taugate.data.labelled_queries import LabelledQuery
+from taugate.evidence.measure import DeepFigures
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.vectors import Float32
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from taugate.calibration.relevance.record import (
+from taugate.evidence.relevance.record import (
     BINS,
     LIKELY,
     ReliabilitySums,

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from taugate.calibration.metrics.clusters import SamplingUnits
-from taugate.calibration.metrics.documents import FIT_SHARE, MIN_CALIBRATING, HoldoutSplit, QueryRoles
-from taugate.calibration.metrics.measure import Resamples
 from taugate.calibration.settings.settings import CalibrationSettings
+from taugate.evidence.clusters import SamplingUnits
+from taugate.evidence.divisions import FIT_SHARE, MIN_CALIBRATING, HoldoutSplit, QueryRoles
+from taugate.evidence.measure import Resamples
 
 
 def alone(queries: int) -> SamplingUnits:

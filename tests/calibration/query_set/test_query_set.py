@@ -8,13 +8,6 @@ from scipy import stats
 from sklearn.metrics import silhouette_score
 from threadpoolctl import threadpool_limits
 
-from taugate.calibration.metrics.clusters import (
-    cluster_bootstrap,
-    clusters,
-    effective_sample_size,
-    intra_cluster_correlation,
-)
-from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.query_set.measure import (
     cosine_distance,
     duplicates,
@@ -24,6 +17,8 @@ from taugate.calibration.query_set.measure import (
 )
 from taugate.calibration.query_set.warnings import QuerySetSigns, query_set_warnings
 from taugate.data.labelled_queries import LabelledQuery
+from taugate.evidence.clusters import cluster_bootstrap, clusters, effective_sample_size, intra_cluster_correlation
+from taugate.evidence.ranking import JudgedQueries
 from taugate.release.records import QuerySetRecord
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.vectors import Float32, pair_similarity

@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from taugate.calibration.metrics.clusters import SamplingUnits
-from taugate.calibration.metrics.documents import QueryRoles
-from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.relevance.model import EstimatedRelevance, estimate_relevance
 from taugate.calibration.report.questions import DoubtfulLabels, cross_fitted, doubtful_labels
 from taugate.data.labelled_queries import LabelledQuery
+from taugate.evidence.clusters import SamplingUnits
+from taugate.evidence.divisions import QueryRoles
+from taugate.evidence.ranking import JudgedQueries
 from taugate.retrieval.index.flat import FlatIndex
 from tests.vectors import unit
 

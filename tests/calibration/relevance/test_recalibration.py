@@ -5,7 +5,7 @@ import pytest
 from scipy.optimize import minimize
 from scipy.special import expit
 
-from taugate.calibration.relevance.fitting import map_probabilities
+from taugate.evidence.relevance.fitting import map_probabilities
 from taugate.policy.relevance import BetaCalibration, Logistic
 
 FEATURES = 3

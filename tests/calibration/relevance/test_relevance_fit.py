@@ -6,14 +6,14 @@ import math
 import numpy as np
 import pytest
 
-from taugate.calibration.metrics.clusters import SamplingUnits
-from taugate.calibration.metrics.documents import QueryRoles
-from taugate.calibration.metrics.ranking import JudgedQueries
-from taugate.calibration.relevance.fitting import RelevanceFit, map_probabilities
-from taugate.calibration.relevance.fitting import fit_relevance as fit_by_document
 from taugate.calibration.relevance.model import EstimatedRelevance, estimate_relevance
-from taugate.calibration.relevance.record import relevance_record
 from taugate.data.labelled_queries import LabelledQuery
+from taugate.evidence.clusters import SamplingUnits
+from taugate.evidence.divisions import QueryRoles
+from taugate.evidence.ranking import JudgedQueries
+from taugate.evidence.relevance.fitting import RelevanceFit, map_probabilities
+from taugate.evidence.relevance.fitting import fit_relevance as fit_by_document
+from taugate.evidence.relevance.record import relevance_record
 from taugate.policy.relevance import FEATURES
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.top_k import TopK

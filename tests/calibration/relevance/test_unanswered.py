@@ -5,18 +5,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from taugate.calibration.metrics.clusters import SamplingUnits
-from taugate.calibration.metrics.documents import QueryRoles
-from taugate.calibration.metrics.ranking import JudgedQueries
-from taugate.calibration.relevance.fitting import Unanswered, UnansweredQuestions, kind_shares, mixture_weights
 from taugate.calibration.relevance.model import EstimatedRelevance, estimate_relevance
-from taugate.calibration.relevance.record import (
+from taugate.data.labelled_queries import LabelledQuery
+from taugate.evidence.clusters import SamplingUnits
+from taugate.evidence.divisions import QueryRoles
+from taugate.evidence.ranking import JudgedQueries
+from taugate.evidence.relevance.fitting import Unanswered, UnansweredQuestions, kind_shares, mixture_weights
+from taugate.evidence.relevance.record import (
     ReliabilitySums,
     expected_calibration_error,
     kept_relevance_record,
     relevance_record,
 )
-from taugate.data.labelled_queries import LabelledQuery
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.top_k import TopK
 from tests.vectors import unit

@@ -11,10 +11,10 @@ from taugate.calibration.encoding.source import RequestedEncoder
 from taugate.calibration.job.calibration import CalibrationRequest, run_stages
 from taugate.calibration.progress import Job
 from taugate.calibration.report.page import render
-from taugate.calibration.settings.rules import ThresholdRule
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.study.outcomes import Calibrated
 from taugate.data.beir import Dataset
+from taugate.evidence.rules import ThresholdRule
 from taugate.release.manifest import Manifest
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 

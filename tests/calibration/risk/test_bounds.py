@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from taugate.calibration.metrics.clusters import SamplingUnits
-from taugate.calibration.metrics.ranking import JudgedQueries, discounts, ideal_dcg
-from taugate.calibration.risk import certify as bounds
-from taugate.calibration.risk.certify import LossLimit, certify
-from taugate.calibration.risk.certify import p_values as of_steps
-from taugate.calibration.risk.steps import LossSteps, loss_steps
-from taugate.calibration.settings.rules import ThresholdRule
+from taugate.evidence.clusters import SamplingUnits
+from taugate.evidence.ranking import JudgedQueries, discounts, ideal_dcg
+from taugate.evidence.risk import certify as bounds
+from taugate.evidence.risk.certify import LossLimit, certify
+from taugate.evidence.risk.certify import p_values as of_steps
+from taugate.evidence.risk.steps import LossSteps, loss_steps
+from taugate.evidence.rules import ThresholdRule
 from taugate.retrieval.index.top_k import TopK
 
 DELTAS = [0.01, 0.02, 0.05, 0.3]

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from taugate.calibration.metrics.clusters import SamplingUnits
-from taugate.calibration.metrics.ranking import JudgedQueries
-from taugate.calibration.risk import words
-from taugate.calibration.risk.certify import LossLimit, certify, statement_of
-from taugate.calibration.risk.steps import LossSteps
-from taugate.calibration.settings.rules import ThresholdRule
+from taugate.evidence.clusters import SamplingUnits
+from taugate.evidence.ranking import JudgedQueries
+from taugate.evidence.risk import words
+from taugate.evidence.risk.certify import LossLimit, certify, statement_of
+from taugate.evidence.risk.steps import LossSteps
+from taugate.evidence.rules import ThresholdRule
 from taugate.release.evidence import Certificate
 from taugate.retrieval.index.top_k import TopK
 

@@ -8,13 +8,13 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from taugate.calibration.metrics.clusters import SamplingUnits
-from taugate.calibration.metrics.documents import MIN_CALIBRATING, HoldoutSplit, QueryRoles
-from taugate.calibration.metrics.ranking import AnsweredQueries, JudgedQueries, ScoredQueries
-from taugate.calibration.risk.words import shortage
-from taugate.calibration.settings.rules import ThresholdRule
-from taugate.calibration.threshold.policy_choice import CalibrationQueries
 from taugate.calibration.threshold.shortage import RuleVariant, certifying_count, remedy
+from taugate.evidence.clusters import SamplingUnits
+from taugate.evidence.divisions import MIN_CALIBRATING, HoldoutSplit, QueryRoles
+from taugate.evidence.ranking import AnsweredQueries, JudgedQueries, ScoredQueries
+from taugate.evidence.risk.words import shortage
+from taugate.evidence.rules import ThresholdRule
+from taugate.evidence.threshold.policy_choice import CalibrationQueries
 from taugate.policy.names import ThresholdKind
 from taugate.release.evidence import Certificate
 from taugate.retrieval.index.top_k import TopK

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from taugate.calibration.metrics.clusters import SamplingUnits
-from taugate.calibration.risk.certify import LossLimit, counting_enough, p_values, statement_of
-from taugate.calibration.risk.steps import LossSteps
-from taugate.calibration.settings.rules import ThresholdRule
+from taugate.evidence.clusters import SamplingUnits
+from taugate.evidence.risk.certify import LossLimit, counting_enough, p_values, statement_of
+from taugate.evidence.risk.steps import LossSteps
+from taugate.evidence.rules import ThresholdRule
 
 DELTA = 0.02
 RULE = ThresholdRule("risk-control", "relative", max_loss=DELTA)

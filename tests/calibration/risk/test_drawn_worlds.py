@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from taugate.calibration.metrics.clusters import SamplingUnits
-from taugate.calibration.risk.certify import LossLimit, certify, p_values
-from taugate.calibration.risk.steps import LossSteps
-from taugate.calibration.settings.rules import ThresholdRule
+from taugate.evidence.clusters import SamplingUnits
+from taugate.evidence.risk.certify import LossLimit, certify, p_values
+from taugate.evidence.risk.steps import LossSteps
+from taugate.evidence.rules import ThresholdRule
 
 DRAWS = 400
 DELTA = 0.05

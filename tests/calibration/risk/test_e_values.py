@@ -6,19 +6,19 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from taugate.calibration.metrics.clusters import SamplingUnits
-from taugate.calibration.metrics.documents import HoldoutSplit
-from taugate.calibration.metrics.ranking import JudgedQueries, ideal_dcg
-from taugate.calibration.risk.certify import p_values, upper_loss_limit
-from taugate.calibration.risk.evidence import (
+from taugate.calibration.settings.settings import WIDEST_MARGIN, default_margin
+from taugate.evidence.clusters import SamplingUnits
+from taugate.evidence.divisions import HoldoutSplit
+from taugate.evidence.ranking import JudgedQueries, ideal_dcg
+from taugate.evidence.risk.certify import p_values, upper_loss_limit
+from taugate.evidence.risk.losses import (
     DocumentBets,
     DocumentLosses,
     min_detectable_loss,
     paired_losses,
     sample_size_factor,
 )
-from taugate.calibration.risk.steps import LossSteps
-from taugate.calibration.settings.settings import WIDEST_MARGIN, default_margin
+from taugate.evidence.risk.steps import LossSteps
 from taugate.policy.policy import keep
 from taugate.retrieval.index.top_k import TopK
 

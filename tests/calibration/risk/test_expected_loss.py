@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from taugate.calibration.risk.certify import LossLimit, certify
-from taugate.calibration.risk.steps import LossSteps
-from taugate.calibration.risk.words import guarantee
-from taugate.calibration.settings.rules import ThresholdRule
+from taugate.evidence.risk.certify import LossLimit, certify
+from taugate.evidence.risk.steps import LossSteps
+from taugate.evidence.risk.words import guarantee
+from taugate.evidence.rules import ThresholdRule
 
 RULE = ThresholdRule.from_options(max_loss=[0.05], guarantee="expected-loss")
 

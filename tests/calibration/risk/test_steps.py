@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from taugate.calibration.metrics.ranking import JudgedQueries, ideal_dcg
-from taugate.calibration.risk.steps import LossSteps
+from taugate.evidence.ranking import JudgedQueries, ideal_dcg
+from taugate.evidence.risk.steps import LossSteps
 from taugate.retrieval.index.top_k import TopK
 
 

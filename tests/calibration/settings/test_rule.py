@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from taugate.calibration.settings.rules import ThresholdRule
 from taugate.errors import InputError
+from taugate.evidence.rules import ThresholdRule
 
 # What is asked for, and the method, policy, guarantee, loss and confidence that follow.
 COMPLETED = [

@@ -5,9 +5,9 @@ from typing import cast
 
 import numpy as np
 
-from taugate.calibration.abstention.refusal import MAX_LOST, LostShares, RefusalEvidence, ScoredQuestions
 from taugate.calibration.relevance.probes import LabelledSearch
 from taugate.calibration.study.refusing import Best, Growth
+from taugate.evidence.abstention.refusal import MAX_LOST, LostShares, RefusalEvidence, ScoredQuestions
 from taugate.release.refusal_records import QuestionKind
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.vectors import Float32

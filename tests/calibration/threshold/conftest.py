@@ -2,7 +2,7 @@
 
 import pytest
 
-from taugate.calibration.threshold.policy_choice import CalibrationQueries
+from taugate.evidence.threshold.policy_choice import CalibrationQueries
 from tests.calibration.relevance.test_relevance_fit import World
 from tests.calibration.threshold.labelled import evidence
 

@@ -6,12 +6,12 @@ from dataclasses import replace
 import numpy as np
 from scipy import stats
 
-from taugate.calibration.metrics.clusters import SamplingUnits
-from taugate.calibration.metrics.documents import MIN_CALIBRATING, QueryRoles
-from taugate.calibration.metrics.ranking import ScoredQueries
 from taugate.calibration.relevance.model import estimate_relevance
-from taugate.calibration.settings.rules import ThresholdRule
-from taugate.calibration.threshold.policy_choice import CalibrationQueries
+from taugate.evidence.clusters import SamplingUnits
+from taugate.evidence.divisions import MIN_CALIBRATING, QueryRoles
+from taugate.evidence.ranking import ScoredQueries
+from taugate.evidence.rules import ThresholdRule
+from taugate.evidence.threshold.policy_choice import CalibrationQueries
 from taugate.policy.policy import relative
 from tests.calibration.relevance.test_relevance_fit import QUERIES, World
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from taugate.calibration.settings.rules import ThresholdRule
-from taugate.calibration.threshold.decide import alternatives, decide_policy
-from taugate.calibration.threshold.policy_choice import CalibrationQueries
+from taugate.evidence.rules import ThresholdRule
+from taugate.evidence.threshold.decide import alternatives, decide_policy
+from taugate.evidence.threshold.policy_choice import CalibrationQueries
 from tests.calibration.relevance.test_relevance_fit import QUERIES, World
 from tests.calibration.threshold.labelled import AUTO, decisions, evidence, zero
 

@@ -6,12 +6,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from taugate.calibration.metrics.clusters import SamplingUnits
-from taugate.calibration.metrics.documents import QueryRoles
-from taugate.calibration.metrics.ranking import JudgedQueries, ScoredQueries
-from taugate.calibration.settings.rules import ThresholdRule
-from taugate.calibration.threshold.decide import decide_policy
-from taugate.calibration.threshold.policy_choice import CalibrationQueries, CertifiablePolicy
+from taugate.evidence.clusters import SamplingUnits
+from taugate.evidence.divisions import QueryRoles
+from taugate.evidence.ranking import JudgedQueries, ScoredQueries
+from taugate.evidence.rules import ThresholdRule
+from taugate.evidence.threshold.decide import decide_policy
+from taugate.evidence.threshold.policy_choice import CalibrationQueries, CertifiablePolicy
 from taugate.policy.relevance import features
 from taugate.retrieval.index.top_k import TopK
 from tests.calibration.relevance.test_relevance_fit import QUERIES, K, World

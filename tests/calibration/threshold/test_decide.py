@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from taugate.calibration.metrics.clusters import SamplingUnits
-from taugate.calibration.metrics.ranking import JudgedQueries, ScoredQueries
-from taugate.calibration.settings.rules import ThresholdRule
-from taugate.calibration.threshold.decide import (
+from taugate.evidence.clusters import SamplingUnits
+from taugate.evidence.ranking import JudgedQueries, ScoredQueries
+from taugate.evidence.rules import ThresholdRule
+from taugate.evidence.threshold.decide import (
     bootstrap_threshold,
     decide_policy,
     unrestricted_threshold,
     with_unrestricted,
 )
-from taugate.calibration.threshold.policy_choice import CalibrationQueries
+from taugate.evidence.threshold.policy_choice import CalibrationQueries
 from taugate.release.outcome_records import PolicyRecord
 from taugate.retrieval.index.top_k import TopK
 from tests.calibration.relevance.test_relevance_fit import QUERIES

@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from taugate.calibration.settings.rules import ThresholdRule
-from taugate.calibration.threshold.decide import decide_policy
-from taugate.calibration.threshold.policy_choice import CalibrationQueries
 from taugate.errors import InputError
+from taugate.evidence.rules import ThresholdRule
+from taugate.evidence.threshold.decide import decide_policy
+from taugate.evidence.threshold.policy_choice import CalibrationQueries
 from tests.calibration.relevance.test_relevance_fit import QUERIES, K, World
 from tests.calibration.threshold.labelled import AUTO, EXPECTED, conformal, evidence, literal_tau, zero
 

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from taugate.calibration.metrics.clusters import SamplingUnits
-from taugate.calibration.metrics.ranking import JudgedQueries, ScoredQueries
-from taugate.calibration.settings.rules import ThresholdRule
-from taugate.calibration.threshold.decide import decide_policy
-from taugate.calibration.threshold.policy_choice import CalibrationQueries
 from taugate.cli import main as cli
+from taugate.evidence.clusters import SamplingUnits
+from taugate.evidence.ranking import JudgedQueries, ScoredQueries
+from taugate.evidence.rules import ThresholdRule
+from taugate.evidence.threshold.decide import decide_policy
+from taugate.evidence.threshold.policy_choice import CalibrationQueries
 from taugate.retrieval.index.top_k import TopK
 from tests.calibration.commands import arguments
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from taugate.calibration.risk.words import of_strata
+from taugate.evidence.risk.words import of_strata
 from taugate.registry.catalog import release_ids
 from taugate.release.evidence import StrataRecord, StratumRecord
 from taugate.retrieval.documents.filters import OneOf, Range, all_of

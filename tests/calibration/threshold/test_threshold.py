@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from taugate.calibration.metrics.clusters import SamplingUnits
-from taugate.calibration.metrics.documents import HoldoutSplit
-from taugate.calibration.metrics.measure import Resamples, bootstrapped
-from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.settings.settings import CalibrationSettings
-from taugate.calibration.threshold.decide import bootstrap_threshold, gamma, unrestricted_threshold
 from taugate.drift.signals import overlap_thresholds, share_above
+from taugate.evidence.clusters import SamplingUnits
+from taugate.evidence.divisions import HoldoutSplit
+from taugate.evidence.measure import Resamples, bootstrapped
+from taugate.evidence.ranking import JudgedQueries
+from taugate.evidence.threshold.decide import bootstrap_threshold, gamma, unrestricted_threshold
 from taugate.policy.names import Metric
 from taugate.policy.policy import keep
 from taugate.retrieval.index.top_k import TopK

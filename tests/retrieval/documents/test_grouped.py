@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from taugate.policy.background import Background
 from taugate.policy.policy import Policy
 from taugate.policy.relevance import FEATURES, Logistic, Relevance
 from taugate.release.names import Kind
-from taugate.retrieval.background import Background
 from taugate.retrieval.documents.columns import Column, SortedValues
 from taugate.retrieval.documents.filters import OneOf, all_of, sort_key
 from taugate.retrieval.documents.metadata import Metadata

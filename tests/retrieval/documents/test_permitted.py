@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from taugate.errors import InputError
+from taugate.policy.abstention import AnswerRule, AnswerScore
 from taugate.policy.policy import Policy, StratumThresholds
-from taugate.retrieval.abstention import AnswerRule, AnswerScore
 from taugate.retrieval.documents.filter_schema import read_filter
 from taugate.retrieval.documents.filters import Filter, OneOf, Range, all_of, both
 from taugate.retrieval.documents.metadata import Metadata

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from taugate.policy.abstention import AnswerRule, AnswerScore, Signals
 from taugate.policy.policy import Policy, StratumThresholds
-from taugate.retrieval.abstention import AnswerRule, AnswerScore, Signals
 from taugate.retrieval.documents.filters import OneOf
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.query import Query

@@ -10,7 +10,7 @@ are always judged on queries that they were not fitted on.
 The gate for an engine's own search, compared with exact search of the same documents by the same score. A broader
 search finds more and takes longer. Breadths are tested from the broadest down, each at the full error of the gate,
 until one is not accepted. A narrower breadth is tested only if all broader ones were accepted, so no correction is
-needed (fixed-sequence testing, as in `calibration/risk/certify.py`).
+needed (fixed-sequence testing, as in `evidence/risk/certify.py`).
 """
 
 from collections.abc import Callable, Sequence
@@ -34,18 +34,18 @@ from taugate.calibration.acceptance.cheaper_search import (
     try_indexes,
     try_precisions,
 )
-from taugate.calibration.acceptance.gate import GateCandidate, gate_line, judge
 from taugate.calibration.acceptance.projection import VARIANTS, try_projection
 from taugate.calibration.encoding.corpus import EncodedTexts, with_words
 from taugate.calibration.engines.search import ProposedIndex, ShardedHybridIndex, ShardedIndex
 from taugate.calibration.engines.upload import UploadedCorpus
-from taugate.calibration.metrics.clusters import SamplingUnits
-from taugate.calibration.metrics.measure import CalibrationInputs
-from taugate.calibration.metrics.ranking import max_own_passages, own_passages_of
 from taugate.calibration.progress import Job
-from taugate.calibration.risk.evidence import min_detectable_loss
 from taugate.calibration.settings.settings import MARGIN, CandidateSettings, GateSettings, default_margin
 from taugate.errors import ReleaseError
+from taugate.evidence.acceptance import GateCandidate, gate_line, judge
+from taugate.evidence.clusters import SamplingUnits
+from taugate.evidence.measure import CalibrationInputs
+from taugate.evidence.ranking import max_own_passages, own_passages_of
+from taugate.evidence.risk.losses import min_detectable_loss
 from taugate.release.manifest import IndexRecord
 from taugate.release.search_records import GateRecord
 from taugate.retrieval.encoder.encoder import ExportedEncoder

@@ -13,9 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.calibration.encoding.corpus import EncodedTexts, encode_near_misses
-from taugate.calibration.metrics.clusters import PerQuery
-from taugate.calibration.metrics.documents import Parents, first_of_document, grades_of
-from taugate.calibration.metrics.ranking import (
+from taugate.calibration.progress import Job
+from taugate.data.beir import Dataset
+from taugate.data.labelled_queries import LabelledQuery
+from taugate.evidence.clusters import PerQuery
+from taugate.evidence.divisions import Parents, first_of_document, grades_of
+from taugate.evidence.ranking import (
     accuracy,
     ideal_dcg,
     max_own_passages,
@@ -23,9 +26,6 @@ from taugate.calibration.metrics.ranking import (
     own_passages_of,
     positions_excluding_own,
 )
-from taugate.calibration.progress import Job
-from taugate.data.beir import Dataset
-from taugate.data.labelled_queries import LabelledQuery
 from taugate.release.golden import TOLERANCE
 from taugate.release.manifest import IndexRecord
 from taugate.release.search_records import GateRecord, ProjectionRecord, SkippedCandidate

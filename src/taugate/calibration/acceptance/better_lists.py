@@ -25,15 +25,15 @@ from typing import NamedTuple
 import numpy as np
 
 from taugate.calibration.acceptance.baseline import GateState, LexicalPart, RankingOutcomes
-from taugate.calibration.acceptance.gate import GateCandidate, gate_line, judge
 from taugate.calibration.encoding.corpus import with_words
-from taugate.calibration.metrics.clusters import PerQuery, SamplingUnits
-from taugate.calibration.metrics.documents import MIN_CALIBRATING, Parents
-from taugate.calibration.metrics.measure import CalibrationInputs
 from taugate.calibration.provisional import AvailableEvidence
-from taugate.calibration.risk.evidence import min_detectable_loss, paired_losses
 from taugate.calibration.settings.settings import MARGIN, WIDEST_MARGIN, GateSettings, default_margin
 from taugate.data.labelled_queries import LabelledQuery
+from taugate.evidence.acceptance import GateCandidate, gate_line, judge
+from taugate.evidence.clusters import PerQuery, SamplingUnits
+from taugate.evidence.divisions import MIN_CALIBRATING, Parents
+from taugate.evidence.measure import CalibrationInputs
+from taugate.evidence.risk.losses import min_detectable_loss, paired_losses
 from taugate.release.evidence import Interval
 from taugate.release.search_records import GateRecord, PairedLoss, candidate_name
 from taugate.retrieval.encoder.bert import Precision

@@ -15,10 +15,10 @@ from threadpoolctl import threadpool_limits
 
 from taugate.calibration.acceptance.baseline import GateState, RankingOutcomes, RecordedProjection, SearchTrial
 from taugate.calibration.acceptance.cheaper_search import search_gain
-from taugate.calibration.acceptance.gate import GateCandidate, judge
-from taugate.calibration.metrics.documents import random_folds
-from taugate.calibration.metrics.measure import CalibrationInputs
 from taugate.calibration.settings.settings import MARGIN, RETENTION, GateSettings
+from taugate.evidence.acceptance import GateCandidate, judge
+from taugate.evidence.divisions import random_folds
+from taugate.evidence.measure import CalibrationInputs
 from taugate.release.search_records import GateRecord, ProjectionKind, ProjectionRecord, projection_name
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.vectors import Float32, Projection, dense_of, map_dense

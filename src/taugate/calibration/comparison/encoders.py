@@ -24,8 +24,8 @@ import numpy as np
 from taugate.calibration.acceptance.baseline import RankingOutcomes
 from taugate.calibration.comparison.measures import EncoderMeasures, general_set
 from taugate.calibration.formats import percent
-from taugate.calibration.metrics.clusters import PerQuery, SamplingUnits
-from taugate.calibration.risk.evidence import min_detectable_loss
+from taugate.evidence.clusters import PerQuery, SamplingUnits
+from taugate.evidence.risk.losses import min_detectable_loss
 from taugate.policy.names import Metric
 from taugate.release.evidence import Interval, IsotropyRecord
 from taugate.release.measures import ForgettingRecord

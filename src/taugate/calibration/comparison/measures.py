@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from taugate.calibration.acceptance.baseline import RankingOutcomes, SearchTrial
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.corpus import encode
-from taugate.calibration.metrics.clusters import PerQuery, SamplingUnits, clusters
 from taugate.calibration.metrics.embeddings import (
     PARAPHRASES,
     QUERIES,
@@ -30,11 +29,12 @@ from taugate.calibration.metrics.embeddings import (
     spectrum,
 )
 from taugate.calibration.progress import Job
-from taugate.calibration.risk.evidence import paired_losses
-from taugate.calibration.settings.rules import CONFIDENCE
 from taugate.data.beir import read_dataset
 from taugate.data.labelled_queries import LabelledQuery
 from taugate.data.questions import QuestionRule
+from taugate.evidence.clusters import PerQuery, SamplingUnits, clusters
+from taugate.evidence.risk.losses import paired_losses
+from taugate.evidence.rules import CONFIDENCE
 from taugate.ingestion.queries.generate import sampling_key
 from taugate.ingestion.queries.paraphrase import paraphrases_by_model, paraphrases_by_rules
 from taugate.ingestion.queries.prompt import LanguageModel

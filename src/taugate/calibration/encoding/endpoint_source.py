@@ -15,8 +15,8 @@ from pydantic.dataclasses import dataclass
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.input_options import DEFAULT_TOKENS, InputOptions
 from taugate.calibration.progress import Job
-from taugate.calibration.settings.options import Advice, Options
 from taugate.errors import EncoderError, InputError, ReleaseError
+from taugate.evidence.options import Advice, Options
 from taugate.retrieval.encoder.encoder import CONFIG, EncoderConfig, ExportedEncoder, Role
 from taugate.retrieval.encoder.endpoint_record import KEY_FILE, Dialect, EndpointAccess, EndpointRecord
 from taugate.retrieval.vectors import Float32

@@ -5,9 +5,6 @@ from pathlib import Path
 
 from taugate.calibration.acceptance.cheaper_search import check_index_trainable
 from taugate.calibration.encoding.input_options import InputOptions
-from taugate.calibration.metrics.clusters import SamplingUnits, how_drawn
-from taugate.calibration.metrics.documents import MIN_CALIBRATING, held_out
-from taugate.calibration.metrics.ranking import max_own_passages, own_passages_of
 from taugate.calibration.progress import Job
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.threshold.strata import QueryStrata
@@ -16,6 +13,9 @@ from taugate.data.judgements import GENERATED, HUMAN, TRAFFIC
 from taugate.data.labelled_queries import LabelledQueries
 from taugate.data.location import default_split, local_folder
 from taugate.errors import InputError
+from taugate.evidence.clusters import SamplingUnits, how_drawn
+from taugate.evidence.divisions import MIN_CALIBRATING, held_out
+from taugate.evidence.ranking import max_own_passages, own_passages_of
 from taugate.release.evidence import Drawn
 from taugate.retrieval.engines.engine import external
 

@@ -10,7 +10,6 @@ import numpy as np
 from taugate.calibration.job.calibration import check_releases, current_manifest
 from taugate.calibration.job.reading import check_bootstraps, check_calibrating, sampling_units
 from taugate.calibration.job.release_stages import decide_release, run_manifest, write_release
-from taugate.calibration.metrics.measure import DrawnQueries
 from taugate.calibration.progress import Job
 from taugate.calibration.provisional import PROVISIONAL, AvailableEvidence
 from taugate.calibration.settings.settings import CalibrationSettings
@@ -19,6 +18,7 @@ from taugate.calibration.study.run import RunInputs, RunSearch
 from taugate.calibration.study.study import study
 from taugate.data.runs.judged_run import JudgedRun
 from taugate.data.runs.run import Run
+from taugate.evidence.measure import DrawnQueries
 from taugate.policy.score_relevance import SCALES, ScoreScale
 from taugate.registry.history import calibration_lock
 from taugate.release.layout import GOLDEN, OUTCOMES, REFERENCE, REPORT

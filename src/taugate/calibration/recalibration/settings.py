@@ -9,7 +9,6 @@ from typing import get_args
 from taugate.calibration.acceptance.better_lists import PROVISIONAL_WEIGHT
 from taugate.calibration.encoding.input_options import InputOptions
 from taugate.calibration.encoding.source import RequestedEncoder
-from taugate.calibration.settings.rules import AbstentionRule, ThresholdRule
 from taugate.calibration.settings.settings import (
     CalibrationSettings,
     CandidateSettings,
@@ -23,6 +22,7 @@ from taugate.calibration.settings.settings import (
 from taugate.calibration.settings.update import kept_rule, requested_rule
 from taugate.data.judgements import GENERATED, HUMAN, TRAFFIC
 from taugate.errors import InputError
+from taugate.evidence.rules import AbstentionRule, ThresholdRule
 from taugate.release.manifest import Manifest
 from taugate.release.names import METHODS, Kind
 from taugate.release.search_records import GateRecord

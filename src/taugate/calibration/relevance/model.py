@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from taugate.calibration.encoding.corpus import EncodedTexts, Lengths
-from taugate.calibration.metrics.documents import QueryRoles
-from taugate.calibration.metrics.ranking import JudgedQueries
-from taugate.calibration.relevance.fitting import (
+from taugate.evidence.divisions import QueryRoles
+from taugate.evidence.ranking import JudgedQueries
+from taugate.evidence.relevance.fitting import (
     SUREST,
     RelevanceFit,
     Unanswered,
@@ -32,9 +32,9 @@ from taugate.calibration.relevance.fitting import (
     kind_shares,
     map_probabilities,
 )
+from taugate.policy.background import Background, ComputedBackground, Float64, ReadDocuments, mean_and_covariance
 from taugate.policy.relevance import FEATURES, QUERY_FEATURES, Logistic, OnTopic, Relevance, features
 from taugate.policy.score_relevance import Components, ScoreRelevance, score_features
-from taugate.retrieval.background import Background, ComputedBackground, Float64, ReadDocuments, mean_and_covariance
 from taugate.retrieval.vectors import CorpusVectors, Float32, QueryVectors
 
 # C of the factor P(on topic), and the share of off-topic questions that it assumes. With a half, as in the mixture, it

@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.calibration.encoding.corpus import EncodedTexts
-from taugate.calibration.metrics.measure import DeepFigures, SearchedQueries
-from taugate.calibration.relevance.fitting import UnansweredQuestions
 from taugate.calibration.relevance.model import AppliedRelevance
 from taugate.data.beir import Dataset
+from taugate.evidence.measure import DeepFigures, SearchedQueries
+from taugate.evidence.relevance.fitting import UnansweredQuestions
 from taugate.policy.policy import Mask
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.index.hybrid import words_of

@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 
 from taugate.calibration.charts import Axis, Chart, Dot, Figure, LegendEntry
 from taugate.calibration.formats import percent
-from taugate.calibration.metrics.measure import abstention, risk_coverage
-from taugate.calibration.metrics.ranking import ScoredQueries
 from taugate.calibration.study.outcomes import Calibrated
+from taugate.evidence.measure import abstention, risk_coverage
+from taugate.evidence.ranking import ScoredQueries
 from taugate.policy.names import PolicyKind
 from taugate.policy.policy import POLICIES
 from taugate.release.outcome_records import Abstention

@@ -10,8 +10,8 @@ from scipy.special import expit, logit
 
 from taugate.calibration.charts import Axis, Chart, Dot, Figure, LegendEntry
 from taugate.calibration.formats import brief, count, fixed, percent
-from taugate.calibration.metrics.measure import Rows, bootstrapped
 from taugate.calibration.study.outcomes import Calibrated
+from taugate.evidence.measure import Rows, bootstrapped
 from taugate.policy.names import Metric, PolicyKind
 from taugate.policy.policy import POLICIES, keep
 from taugate.release.evidence import RelevanceRecord, ReliabilityBin

@@ -7,7 +7,6 @@ from functools import cache
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined, Template
 
-from taugate.calibration.abstention.words import SCORES
 from taugate.calibration.encoding.encoder_fit import encoder_fit_warnings
 from taugate.calibration.encoding.input_options import input_warnings, prompts_in_words
 from taugate.calibration.formats import (
@@ -47,9 +46,10 @@ from taugate.calibration.report.terminal import (
     unrestricted,
 )
 from taugate.calibration.report.tradeoff import lost_queries, rule_standings, tradeoff_figures
-from taugate.calibration.settings.rules import MAX_EMPTY
 from taugate.calibration.study.outcomes import Calibrated
 from taugate.data.labelled_queries import left_out_notes
+from taugate.evidence.abstention.words import SCORES
+from taugate.evidence.rules import MAX_EMPTY
 from taugate.policy.policy import POLICIES
 from taugate.policy.score_relevance import SCALES
 from taugate.registry.writer import CREATED_AT, RELEASE_ID

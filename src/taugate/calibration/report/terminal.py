@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 
-from taugate.calibration.abstention.words import SCORES, evidence, headline
 from taugate.calibration.formats import METRICS, NOTHING, fixed, limits, percent
 from taugate.calibration.progress import Job
 from taugate.calibration.provisional import PROVISIONAL, outlook
-from taugate.calibration.settings.rules import MAX_EMPTY
 from taugate.data.judgements import TRAFFIC
+from taugate.evidence.abstention.words import SCORES, evidence, headline
+from taugate.evidence.rules import MAX_EMPTY
 from taugate.release.evidence import Alternative, DriftRecord, Interval, Level
 from taugate.release.manifest import ReleaseManifest
 from taugate.release.names import METHODS, STATEMENTS

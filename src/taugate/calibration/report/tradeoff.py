@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from taugate.calibration.charts import Axis, Chart, Dot, Figure, LegendEntry
 from taugate.calibration.formats import percent
-from taugate.calibration.metrics.ranking import ScoredQueries
 from taugate.calibration.report.abstaining import ShownQueries
-from taugate.calibration.risk.steps import loss_steps
 from taugate.calibration.study.outcomes import Calibrated
+from taugate.evidence.ranking import ScoredQueries
+from taugate.evidence.risk.steps import loss_steps
 from taugate.policy.names import Metric, PolicyKind
 from taugate.release.evidence import Alternative
 from taugate.release.names import METHODS

@@ -7,10 +7,10 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Field
 from pydantic.dataclasses import dataclass
 
-from taugate.calibration.settings.options import RELEVANT_FROM, Advice, Options, RelevantFrom, SplitName
-from taugate.calibration.settings.rules import CONFIDENCE, AbstentionRule, ThresholdRule
 from taugate.data.judgements import HUMAN, TRAFFIC
 from taugate.errors import InputError
+from taugate.evidence.options import RELEVANT_FROM, Advice, Options, RelevantFrom, SplitName
+from taugate.evidence.rules import CONFIDENCE, AbstentionRule, ThresholdRule
 from taugate.release.evidence import Drawn
 from taugate.release.names import MAX_WEIGHT, METHODS, Kind
 from taugate.release.search_records import GateRecord

@@ -5,8 +5,6 @@ from typing import Annotated
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from taugate.calibration.settings.options import Advice, Options
-from taugate.calibration.settings.rules import MAX_LOSS, ThresholdRule
 from taugate.calibration.settings.settings import (
     CalibrationSettings,
     CandidateSettings,
@@ -14,6 +12,8 @@ from taugate.calibration.settings.settings import (
     default_margin,
     requested_margin,
 )
+from taugate.evidence.options import Advice, Options
+from taugate.evidence.rules import MAX_LOSS, ThresholdRule
 from taugate.release.manifest import Manifest
 from taugate.release.names import METHODS
 from taugate.release.outcome_records import PolicyRecord

@@ -9,24 +9,24 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from taugate.calibration.abstention.choose import EncodedCorpus, LabelledGroups, QueryGroup
 from taugate.calibration.encoding.corpus import EncodedTexts
 from taugate.calibration.inherited import Inherited
-from taugate.calibration.metrics.documents import QueryRoles
 from taugate.calibration.metrics.embeddings import isotropy
-from taugate.calibration.metrics.measure import CalibrationInputs, PartName, QueryPart
-from taugate.calibration.metrics.ranking import JudgedQueries, own_passages_of, search_excluding_own
 from taugate.calibration.query_set.measure import measure_query_set
 from taugate.calibration.query_set.warnings import compare_wording, wording_warnings
-from taugate.calibration.relevance.fitting import Unanswered, UnansweredQuestions
 from taugate.calibration.relevance.model import AppliedRelevance, apply_relevance, estimate_relevance
 from taugate.calibration.relevance.probes import LabelledSearch
 from taugate.calibration.study.refusing import LabelledParts, RefusalQuestions
 from taugate.calibration.study.study import DescribedTexts, Parts, Search
 from taugate.calibration.threshold.few_labels import FewLabels
 from taugate.errors import InputError
+from taugate.evidence.abstention.choose import EncodedCorpus, LabelledGroups, QueryGroup
+from taugate.evidence.divisions import QueryRoles
+from taugate.evidence.measure import CalibrationInputs, PartName, QueryPart
+from taugate.evidence.ranking import JudgedQueries, own_passages_of, search_excluding_own
+from taugate.evidence.relevance.fitting import Unanswered, UnansweredQuestions
+from taugate.policy.abstention import AnswerRule
 from taugate.policy.policy import Mask
-from taugate.retrieval.abstention import AnswerRule
 from taugate.retrieval.index.hybrid import vector_index, words_of
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.top_k import Index

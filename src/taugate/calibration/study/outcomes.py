@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.calibration.abstention.refusal import share_at_most
 from taugate.calibration.study.study import Study
 from taugate.data.labelled_queries import LabelledQuery
+from taugate.evidence.abstention.refusal import share_at_most
 from taugate.policy.policy import POLICIES, Mask
 from taugate.policy.score_relevance import component_means
 from taugate.release.manifest import ReleaseManifest

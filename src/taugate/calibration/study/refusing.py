@@ -15,8 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from taugate.calibration.abstention.choose import LabelledGroups, QueryGroup
-from taugate.calibration.abstention.refusal import (
+from taugate.calibration.relevance.probes import LabelledSearch
+from taugate.calibration.settings.settings import CalibrationSettings
+from taugate.data.questions import OffTopicQuestion, off_topic_table
+from taugate.data.runs.run import Run
+from taugate.evidence.abstention.choose import LabelledGroups, QueryGroup
+from taugate.evidence.abstention.refusal import (
     MAX_LOST,
     LostShares,
     RefusalEvidence,
@@ -24,18 +28,14 @@ from taugate.calibration.abstention.refusal import (
     StudiedRefusal,
     can_limit,
 )
-from taugate.calibration.metrics.clusters import ClusterIds
-from taugate.calibration.metrics.documents import QueryRoles
-from taugate.calibration.metrics.measure import PartName, QueryPart, SearchedQueries
-from taugate.calibration.metrics.ranking import AnsweredQueries
-from taugate.calibration.relevance.probes import LabelledSearch
-from taugate.calibration.settings.rules import ThresholdRule
-from taugate.calibration.settings.settings import CalibrationSettings
-from taugate.data.questions import OffTopicQuestion, off_topic_table
-from taugate.data.runs.run import Run
+from taugate.evidence.clusters import ClusterIds
+from taugate.evidence.divisions import QueryRoles
+from taugate.evidence.measure import PartName, QueryPart, SearchedQueries
+from taugate.evidence.ranking import AnsweredQueries
+from taugate.evidence.rules import ThresholdRule
+from taugate.policy.abstention import AnswerRule, AnswerScore, Signals
 from taugate.policy.policy import Mask
 from taugate.release.refusal_records import DoubledCorpus, QuestionKind, RefusalRecord
-from taugate.retrieval.abstention import AnswerRule, AnswerScore, Signals
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.vectors import Float32
 

@@ -15,18 +15,18 @@ from numpy.typing import NDArray
 
 from taugate.calibration.acceptance.better_lists import JudgingQueries, StageResults
 from taugate.calibration.encoding.rerankers import RequestedReranker
-from taugate.calibration.metrics.clusters import SamplingUnits
-from taugate.calibration.metrics.documents import ResultDocuments, grades_of, relevant_passages
-from taugate.calibration.metrics.measure import CalibrationInputs, QueryPart
-from taugate.calibration.metrics.ranking import JudgedQueries, own_passages_of, search_excluding_own
 from taugate.calibration.progress import Job
-from taugate.calibration.relevance.fitting import UnansweredQuestions
 from taugate.calibration.relevance.model import AppliedRelevance
 from taugate.calibration.relevance.probes import LabelledSearch, Positions
 from taugate.calibration.study.corpus import CorpusSearch
 from taugate.calibration.study.refusing import LabelledParts, RefusalQuestions
 from taugate.calibration.study.study import DescribedTexts, Parts, Search
 from taugate.data.labelled_queries import LabelledQuery
+from taugate.evidence.clusters import SamplingUnits
+from taugate.evidence.divisions import ResultDocuments, grades_of, relevant_passages
+from taugate.evidence.measure import CalibrationInputs, QueryPart
+from taugate.evidence.ranking import JudgedQueries, own_passages_of, search_excluding_own
+from taugate.evidence.relevance.fitting import UnansweredQuestions
 from taugate.policy.score_relevance import SCALES, Components, RerankerScale
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.rerank.reranker import Reranker

@@ -5,17 +5,17 @@ from functools import cached_property
 
 import numpy as np
 
-from taugate.calibration.abstention.choose import MIN_LABELLED
-from taugate.calibration.metrics.documents import grades_of
-from taugate.calibration.metrics.measure import SearchedQueries, StudyInputs
-from taugate.calibration.metrics.ranking import JudgedQueries, ideal_dcg
 from taugate.calibration.study.refusing import LabelledParts, RefusalQuestions
 from taugate.calibration.study.study import Search
 from taugate.data.runs.judged_run import JudgedRun
 from taugate.data.runs.run import Run
 from taugate.errors import InputError
+from taugate.evidence.abstention.choose import MIN_LABELLED
+from taugate.evidence.divisions import grades_of
+from taugate.evidence.measure import SearchedQueries, StudyInputs
+from taugate.evidence.ranking import JudgedQueries, ideal_dcg
+from taugate.policy.abstention import AnswerScore
 from taugate.policy.score_relevance import SCALES, Components
-from taugate.retrieval.abstention import AnswerScore
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.vectors import Float32

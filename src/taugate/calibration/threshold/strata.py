@@ -19,14 +19,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.calibration.metrics.documents import relevant_passages
-from taugate.calibration.metrics.ranking import JudgedQueries, ScoredQueries
-from taugate.calibration.risk import words
-from taugate.calibration.risk.certify import certificate, certify, enough_queries
-from taugate.calibration.settings.rules import ThresholdRule
-from taugate.calibration.threshold.policy_choice import CalibrationQueries, loss_limits
 from taugate.data.beir import Dataset
 from taugate.errors import InputError
+from taugate.evidence.divisions import relevant_passages
+from taugate.evidence.ranking import JudgedQueries, ScoredQueries
+from taugate.evidence.risk import words
+from taugate.evidence.risk.certify import certificate, certify, enough_queries
+from taugate.evidence.rules import ThresholdRule
+from taugate.evidence.threshold.policy_choice import CalibrationQueries, loss_limits
 from taugate.policy.names import PolicyKind
 from taugate.policy.relevance import Relevance
 from taugate.release.evidence import Certificate, StrataRecord, StratumRecord

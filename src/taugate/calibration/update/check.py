@@ -3,7 +3,7 @@
 Every labelled query that both corpora can answer is run on both, with the same threshold. The loss of a query is its
 accuracy or NDCG before minus that now, and counts by the weight of the query. τ holds if the mean loss is shown,
 one-sided with 95 % confidence, to be within the margin (non-inferiority), by document if queries share documents
-(`calibration/risk/evidence.py`).
+(`evidence/risk/losses.py`).
 
 All labelled queries count, including those that chose τ. They favour the corpus that τ was chosen on, so they
 overestimate the loss rather than underestimate it.
@@ -24,21 +24,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.calibration.encoding.cache import UNKNOWN, CorpusChanges, CorpusDigests
-from taugate.calibration.metrics.clusters import SamplingUnits
-from taugate.calibration.metrics.documents import ResultDocuments
-from taugate.calibration.metrics.ranking import OwnPassages, ScoredQueries, exclude_own, max_own_passages
 from taugate.calibration.relevance.probes import LabelledSearch
-from taugate.calibration.risk.evidence import min_detectable_loss, paired_losses
-from taugate.calibration.settings.rules import CONFIDENCE
 from taugate.calibration.settings.update import UpdateSettings
 from taugate.calibration.study.reranked import RerankedCandidates, RerankedSearch, score_pairs
 from taugate.data.beir import Dataset
 from taugate.data.labelled_queries import LabelledQuery
 from taugate.errors import InputError
+from taugate.evidence.clusters import SamplingUnits
+from taugate.evidence.divisions import ResultDocuments
+from taugate.evidence.ranking import OwnPassages, ScoredQueries, exclude_own, max_own_passages
+from taugate.evidence.risk.losses import min_detectable_loss, paired_losses
+from taugate.evidence.rules import CONFIDENCE
+from taugate.policy.abstention import AnswerRule
 from taugate.policy.policy import POLICIES, Mask, Policy, keep_answered
 from taugate.release.evidence import Interval
 from taugate.release.outcome_records import PolicyRecord
-from taugate.retrieval.abstention import AnswerRule
 from taugate.retrieval.documents.store import DocumentStore
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.reader import Release

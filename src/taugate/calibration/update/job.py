@@ -20,13 +20,9 @@ from taugate.calibration.job.reading import check_sizes
 from taugate.calibration.job.release_stages import Calibration
 from taugate.calibration.job.reranking import AcceptedSecondStage, known_pairs, study_first_stage, token_vectors_record
 from taugate.calibration.job.stages import Accepted, Read, accept_search, check_fit, encode_data
-from taugate.calibration.metrics.clusters import SamplingUnits
-from taugate.calibration.metrics.measure import CalibrationInputs, DrawnQueries
-from taugate.calibration.metrics.ranking import ScoredQueries
 from taugate.calibration.progress import Job
 from taugate.calibration.provisional import PROVISIONAL
 from taugate.calibration.relevance.probes import LabelledSearch
-from taugate.calibration.settings.rules import CONFIDENCE, MAX_LOSS
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.settings.update import TESTED_AGAIN, UpdateSettings, kept_settings
 from taugate.calibration.study.decide import LabelledEvidence
@@ -41,6 +37,10 @@ from taugate.calibration.update.check import (
 from taugate.calibration.update.vectors import accept_index, encode_changes, release_encoders
 from taugate.data.beir import Dataset, read_dataset, read_people
 from taugate.errors import InputError
+from taugate.evidence.clusters import SamplingUnits
+from taugate.evidence.measure import CalibrationInputs, DrawnQueries
+from taugate.evidence.ranking import ScoredQueries
+from taugate.evidence.rules import CONFIDENCE, MAX_LOSS
 from taugate.registry.history import calibration_lock, lock_for_reading
 from taugate.release.evidence import Interval, Record
 from taugate.release.outcome_records import PolicyRecord

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.errors import OtherReranker, TaugateError
+from taugate.policy.abstention import AnswerRule
 from taugate.policy.policy import Policy
 from taugate.policy.score_relevance import ScoreRelevance
-from taugate.retrieval.abstention import AnswerRule
 from taugate.retrieval.documents.store import Documents
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.query import Skipped

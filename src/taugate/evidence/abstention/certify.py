@@ -3,7 +3,7 @@
 A query is refused if its score is below τ. There are two claims about one τ: at most a share β of unanswerable queries
 is answered, and at most a share γ of answerable ones is refused. As τ rises, the first error falls and the second
 rises, so each claim is tested from its safe end: β from above, γ from below, by fixed-sequence testing
-(`calibration/risk/certify.py`). That gives τ_β, above which the first claim holds, and τ_γ, below which the second
+(`evidence/risk/certify.py`). That gives τ_β, above which the first claim holds, and τ_γ, below which the second
 holds; both hold for every τ between them.
 
 Certificates for several losses of a cut are one intersection–union test with an undivided error, because τ stops at the
@@ -24,16 +24,16 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from taugate.calibration.abstention import words
-from taugate.calibration.abstention.choose import LabelledGroups, choose_score
-from taugate.calibration.abstention.refusal import StudiedRefusal
-from taugate.calibration.metrics.clusters import SamplingUnits
-from taugate.calibration.metrics.ranking import AnsweredQueries
-from taugate.calibration.risk.certify import CertifiedThreshold, LossLimit, certify, upper_loss_limit
-from taugate.calibration.risk.steps import LossSteps
-from taugate.calibration.settings.rules import AbstentionRule, ThresholdRule
+from taugate.evidence.abstention import words
+from taugate.evidence.abstention.choose import LabelledGroups, choose_score
+from taugate.evidence.abstention.refusal import StudiedRefusal
+from taugate.evidence.clusters import SamplingUnits
+from taugate.evidence.ranking import AnsweredQueries
+from taugate.evidence.risk.certify import CertifiedThreshold, LossLimit, certify, upper_loss_limit
+from taugate.evidence.risk.steps import LossSteps
+from taugate.evidence.rules import AbstentionRule, ThresholdRule
+from taugate.policy.abstention import AnswerRule, ScoreName
 from taugate.release.refusal_records import ErrorLimit, RefusalRecord, RequestedLimits, ScoreCandidate, TradeOff
-from taugate.retrieval.abstention import AnswerRule, ScoreName
 from taugate.retrieval.vectors import Float32
 
 # Shares of answerable queries refused at which the report gives the certified limit of the other error.

@@ -27,7 +27,7 @@ The best λ depends on the distribution of losses, which is not known in advance
 several bets.
 
 Paired losses of queries, baseline − candidate, with a p-value and confidence limits for their mean. If queries share
-documents, the evidence is an e-value by document (`calibration/risk/evidence.py`). Otherwise queries are independent,
+documents, the evidence is an e-value by document (`evidence/risk/losses.py`). Otherwise queries are independent,
 and exponential tilting of the observed losses is sharper. The p-value of "the mean loss is the margin or more" is then
 that of the observed mean under the distribution with this margin as its mean that is nearest to the observed one in
 Kullback–Leibler divergence (Efron, "Nonparametric standard errors and confidence intervals", Can. J. Statist. 9, 1981,
@@ -44,7 +44,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize, special, stats
 
-from taugate.calibration.metrics.clusters import ClusterIds, PerQuery, SamplingUnits
+from taugate.evidence.clusters import ClusterIds, PerQuery, SamplingUnits
 
 Statement = Literal["document", "query"]
 Array = NDArray[np.float64]

@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 from threadpoolctl import threadpool_limits
 
-from taugate.calibration.metrics.documents import cluster_folds
-from taugate.calibration.relevance.fitting import fit_logistic
 from taugate.calibration.relevance.model import lowest_scores
+from taugate.evidence.divisions import cluster_folds
+from taugate.evidence.relevance.fitting import fit_logistic
+from taugate.policy.abstention import AnswerScore, ScoreName, Signals, signals_of
+from taugate.policy.background import Float64, mean_and_covariance
 from taugate.policy.relevance import Logistic
 from taugate.policy.score_relevance import Components
 from taugate.release.refusal_records import ScoreCandidate
-from taugate.retrieval.abstention import AnswerScore, ScoreName, Signals, signals_of
-from taugate.retrieval.background import Float64, mean_and_covariance
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.index.word_match import DocumentWords
 from taugate.retrieval.vectors import CorpusVectors, Float32, QueryVectors
@@ -31,7 +31,7 @@ from taugate.retrieval.vectors import CorpusVectors, Float32, QueryVectors
 # Inverse strength of the ridge penalty on standardised signals; docs/research/abstention.md compares other values.
 _STRENGTHS: Mapping[ScoreName, float] = {"model": 0.3, "components": 0.03}
 # Share of the queries to fit and to choose: with a half or more the score is hardly better on unseen documents, with a
-# quarter it is worse (docs/benchmarks/abstention.md). As with the cut (calibration/metrics/documents.py), most certify.
+# quarter it is worse (docs/benchmarks/abstention.md). As with the cut (evidence/divisions.py), most certify.
 _LEARN = 0.4
 # With fewer queries of a kind the standard error of a share is .09 or more, √(.25/30), too large to compare scores.
 _MIN_OF_KIND = 30

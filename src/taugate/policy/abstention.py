@@ -14,10 +14,10 @@ from typing import Literal, NamedTuple, Self, get_args
 import numpy as np
 
 from taugate.errors import ReleaseError
+from taugate.policy.background import Float64, similarity_moments
 from taugate.policy.policy import Mask
 from taugate.policy.relevance import Logistic
 from taugate.policy.score_relevance import NO_COMPONENTS, Components, component_signal_names, component_signals
-from taugate.retrieval.background import Float64, similarity_moments
 from taugate.retrieval.index import word_match
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.top_k import TopK

@@ -32,9 +32,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.calibration.few_labels.prediction_powered import MIN_OUTCOMES, labels_and_machine
-from taugate.calibration.few_labels.shares import Float64, JudgedSample, ShareEstimates, UnjudgedSample, labels_alone
-from taugate.calibration.metrics.clusters import ClusterIds
+from taugate.evidence.clusters import ClusterIds
+from taugate.evidence.few_labels.prediction_powered import MIN_OUTCOMES, labels_and_machine
+from taugate.evidence.few_labels.shares import Float64, JudgedSample, ShareEstimates, UnjudgedSample, labels_alone
 
 Scores = NDArray[np.floating]
 # With fewer completely judged answerable queries, their accuracy is too uncertain to weight traffic by it.

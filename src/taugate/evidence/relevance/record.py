@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from taugate.calibration.metrics.clusters import SamplingUnits
-from taugate.calibration.metrics.documents import QueryRoles
-from taugate.calibration.metrics.ranking import JudgedQueries
-from taugate.calibration.relevance.fitting import UNANSWERABLE_SHARE, kind_shares, mixture_weights
 from taugate.calibration.relevance.model import AppliedRelevance, EstimatedRelevance
+from taugate.evidence.clusters import SamplingUnits
+from taugate.evidence.divisions import QueryRoles
+from taugate.evidence.ranking import JudgedQueries
+from taugate.evidence.relevance.fitting import UNANSWERABLE_SHARE, kind_shares, mixture_weights
 from taugate.release.evidence import Interval, RelevanceRecord, ReliabilityBin
 from taugate.retrieval.vectors import Float32
 

@@ -10,9 +10,9 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.calibration.metrics.clusters import SamplingUnits, Unit
-from taugate.calibration.metrics.ranking import JudgedQueries, discounts
-from taugate.calibration.risk.evidence import DocumentBets, DocumentLosses
+from taugate.evidence.clusters import SamplingUnits, Unit
+from taugate.evidence.ranking import JudgedQueries, discounts
+from taugate.evidence.risk.losses import DocumentBets, DocumentLosses
 from taugate.policy.names import Metric
 from taugate.retrieval.vectors import Float32
 

@@ -14,14 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
-from taugate.calibration.metrics.clusters import SamplingUnits, cluster_bootstrap, sampling_clusters
-from taugate.calibration.metrics.documents import HoldoutSplit, Parents, Positions, first_of_document, grades_of
-from taugate.calibration.metrics.ranking import JudgedQueries, ScoredQueries, own_passages_of, search_excluding_own
 from taugate.calibration.progress import Job
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.data.beir import Dataset
 from taugate.data.labelled_queries import LabelledQueries, LabelledQuery
 from taugate.drift.signals import overlap_thresholds, share_above
+from taugate.evidence.clusters import SamplingUnits, cluster_bootstrap, sampling_clusters
+from taugate.evidence.divisions import HoldoutSplit, Parents, Positions, first_of_document, grades_of
+from taugate.evidence.ranking import JudgedQueries, ScoredQueries, own_passages_of, search_excluding_own
 from taugate.policy.names import PolicyKind
 from taugate.policy.policy import keep
 from taugate.policy.score_relevance import NO_COMPONENTS, Components

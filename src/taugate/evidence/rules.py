@@ -8,9 +8,9 @@ import numpy as np
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from taugate.calibration.settings.options import Advice, Options, option_of
 from taugate.data.labelled_queries import LabelledQueries
 from taugate.errors import InputError
+from taugate.evidence.options import Advice, Options, option_of
 from taugate.policy.names import Metric, ThresholdKind
 from taugate.policy.policy import POLICIES, DecisionScore
 from taugate.release.names import METHODS, STATEMENTS, Method, Statement

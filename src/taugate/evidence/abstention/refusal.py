@@ -13,7 +13,7 @@ limit is one for the questions of a further field (`further_field_refused`), unl
 
 No query that certifies a loss influences ρ: held-out queries limit it then. Given these, ρ is a constant, and the loss
 of a query, 1 if it is refused or the cut drops all of its relevant results, is a function of τ alone that never falls
-as τ rises. So the tests of `calibration/risk` hold for the sum of both losses as they do for the cut
+as τ rises. So the tests of `evidence/risk` hold for the sum of both losses as they do for the cut
 (`ScoredQueries.certifying`).
 """
 
@@ -26,17 +26,17 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from taugate.calibration.metrics.clusters import ClusterIds, SamplingUnits
-from taugate.calibration.metrics.ranking import AnsweredQueries, ScoredQueries
-from taugate.calibration.relevance.fitting import UnansweredQuestions
-from taugate.calibration.risk.certify import upper_loss_limit
-from taugate.calibration.risk.steps import LossSteps
-from taugate.calibration.settings.rules import CONFIDENCE, ThresholdRule
+from taugate.evidence.clusters import ClusterIds, SamplingUnits
+from taugate.evidence.ranking import AnsweredQueries, ScoredQueries
+from taugate.evidence.relevance.fitting import UnansweredQuestions
+from taugate.evidence.risk.certify import upper_loss_limit
+from taugate.evidence.risk.steps import LossSteps
+from taugate.evidence.rules import CONFIDENCE, ThresholdRule
+from taugate.policy.abstention import AnswerRule, ScoreName
 from taugate.policy.policy import POLICIES, Mask, keep
 from taugate.release.evidence import Interval
 from taugate.release.outcome_records import PolicyRecord
 from taugate.release.refusal_records import QuestionKind, RefusalRecord, RefusedQuestions
-from taugate.retrieval.abstention import AnswerRule, ScoreName
 from taugate.retrieval.vectors import Float32
 
 # Largest share of the right answers that the default ρ may lose: one query in seventy.

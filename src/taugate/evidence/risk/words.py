@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from taugate.calibration.metrics.clusters import documents_phrase
-from taugate.calibration.settings.rules import ThresholdRule
+from taugate.evidence.clusters import documents_phrase
+from taugate.evidence.rules import ThresholdRule
 from taugate.release.evidence import Certificate, Drawn, Level, StrataRecord
 from taugate.release.names import METHODS
 

@@ -2,12 +2,12 @@
 
 import math
 
-from taugate.calibration.settings.rules import CONFIDENCE
+from taugate.evidence.rules import CONFIDENCE
 from taugate.release.manifest import DataRecord
 from taugate.release.promises import percent_at_most
 from taugate.release.refusal_records import ErrorLimit, QuestionKind, RefusedQuestions, RequestedLimits
 
-# Descriptions of the scores for people (`taugate.retrieval.abstention.ScoreName`).
+# Descriptions of the scores for people (`taugate.policy.abstention.ScoreName`).
 SCORES = {
     "best_similarity": "its best similarity",
     "margin": "how far its best result is ahead of the others",

@@ -16,11 +16,11 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 from threadpoolctl import threadpool_limits
 
-from taugate.calibration.metrics.clusters import ClusterIds
-from taugate.calibration.metrics.documents import Fold, cluster_folds
+from taugate.evidence.clusters import ClusterIds
+from taugate.evidence.divisions import Fold, cluster_folds
+from taugate.policy.background import Float64
 from taugate.policy.policy import Mask
 from taugate.policy.relevance import BetaCalibration, Logistic
-from taugate.retrieval.background import Float64
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.vectors import QueryVectors
 

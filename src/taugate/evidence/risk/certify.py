@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize, special, stats
 
-from taugate.calibration.metrics.clusters import SamplingUnits
-from taugate.calibration.risk.steps import LossSteps
-from taugate.calibration.risk.words import EMPTY
-from taugate.calibration.settings.rules import ThresholdRule
+from taugate.evidence.clusters import SamplingUnits
+from taugate.evidence.risk.steps import LossSteps
+from taugate.evidence.risk.words import EMPTY
+from taugate.evidence.rules import ThresholdRule
 from taugate.release.evidence import Certificate
 
 Losses = NDArray[np.float64]

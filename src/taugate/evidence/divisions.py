@@ -16,9 +16,9 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.calibration.metrics.clusters import ClusterIds, SamplingUnits
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.data.labelled_queries import LabelledQuery
+from taugate.evidence.clusters import ClusterIds, SamplingUnits
 from taugate.policy.policy import Mask
 
 Parents = NDArray[np.int32] | None

@@ -7,13 +7,13 @@ from typing import cast
 
 import numpy as np
 
-from taugate.calibration.metrics.measure import Rows, bootstrapped
-from taugate.calibration.metrics.ranking import JudgedQueries, ScoredQueries
-from taugate.calibration.risk import words
-from taugate.calibration.risk.certify import CertifiedThreshold
-from taugate.calibration.settings.rules import ThresholdRule
-from taugate.calibration.threshold.policy_choice import CalibrationQueries, choose_policy
 from taugate.errors import InputError
+from taugate.evidence.measure import Rows, bootstrapped
+from taugate.evidence.ranking import JudgedQueries, ScoredQueries
+from taugate.evidence.risk import words
+from taugate.evidence.risk.certify import CertifiedThreshold
+from taugate.evidence.rules import ThresholdRule
+from taugate.evidence.threshold.policy_choice import CalibrationQueries, choose_policy
 from taugate.policy.names import Metric, PolicyKind
 from taugate.policy.policy import keep
 from taugate.release.evidence import Alternative, EvidenceRecord, Level

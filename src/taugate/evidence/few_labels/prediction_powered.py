@@ -34,12 +34,12 @@ statement about τ is one about the loss at a single threshold, and trying many 
 
 - The *safe* threshold is found from the lowest candidate upwards, stopping at the first whose upper limit is above δ.
   It is wrong only if the limit fails at the first candidate that truly loses more than δ (fixed-sequence testing, as in
-  `calibration/risk/certify.py`).
+  `evidence/risk/certify.py`).
 - The safe threshold is also the lower end of the interval of the true τ*. Its upper end is found from the highest
   candidate downwards, stopping at the first whose lower limit is not above δ. It is wrong only if the limit fails at τ*
   itself.
 
-This does not replace the certified cut of `calibration/risk`. A certificate is exact and assumes only that queries are
+This does not replace the certified cut of `evidence/risk`. A certificate is exact and assumes only that queries are
 drawn alike. With a machine the limit is approximate: correct for large samples, and by simulation for 25 labels. It
 also assumes that unjudged queries are drawn as the judged ones are. Do not take the deeper of the two cuts: each errs
 in up to 5 % of the cases, and the deeper one in up to 10 %. Decide which is in force before looking at the labels.
@@ -56,7 +56,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from taugate.calibration.few_labels.shares import (
+from taugate.evidence.few_labels.shares import (
     Float64,
     JudgedSample,
     ShareEstimates,

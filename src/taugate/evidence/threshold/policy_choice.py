@@ -14,17 +14,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.calibration.encoding.corpus import EncodedTexts
-from taugate.calibration.metrics.clusters import SamplingUnits, clusters
-from taugate.calibration.metrics.documents import MIN_CALIBRATING, Positions, QueryRoles
-from taugate.calibration.metrics.measure import Rows
-from taugate.calibration.metrics.ranking import JudgedQueries, ScoredQueries
 from taugate.calibration.relevance.model import AppliedRelevance, estimate_relevance
-from taugate.calibration.risk import words
-from taugate.calibration.risk.certify import CertifiedThreshold, LossLimit, certify, counting_enough, enough_queries
-from taugate.calibration.risk.steps import LossSteps, loss_steps
-from taugate.calibration.settings.rules import PolicyChoice, ThresholdRule
 from taugate.data.beir import Dataset
 from taugate.errors import InputError
+from taugate.evidence.clusters import SamplingUnits, clusters
+from taugate.evidence.divisions import MIN_CALIBRATING, Positions, QueryRoles
+from taugate.evidence.measure import Rows
+from taugate.evidence.ranking import JudgedQueries, ScoredQueries
+from taugate.evidence.risk import words
+from taugate.evidence.risk.certify import CertifiedThreshold, LossLimit, certify, counting_enough, enough_queries
+from taugate.evidence.risk.steps import LossSteps, loss_steps
+from taugate.evidence.rules import PolicyChoice, ThresholdRule
 from taugate.policy.names import PolicyKind
 from taugate.policy.policy import POLICIES, keep
 from taugate.policy.relevance import Relevance

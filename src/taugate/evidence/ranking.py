@@ -15,14 +15,8 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.calibration.metrics.documents import (
-    Parents,
-    ResultDocuments,
-    first_of_document,
-    grades_of,
-    relevant_passages,
-)
 from taugate.data.labelled_queries import LabelledQuery
+from taugate.evidence.divisions import Parents, ResultDocuments, first_of_document, grades_of, relevant_passages
 from taugate.policy.names import Metric, PolicyKind
 from taugate.policy.policy import POLICIES, Mask, keep_answered, tried
 from taugate.retrieval.index.top_k import Searchable, TopK

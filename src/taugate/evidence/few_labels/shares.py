@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from taugate.calibration.metrics.clusters import ClusterIds
+from taugate.evidence.clusters import ClusterIds
 
 Float64 = NDArray[np.float64]
 
@@ -29,13 +29,13 @@ class JudgedSample:
             between 0 and 1, such as an NDCG, vary less, and intervals are then too wide.
         scores: (n, c) float64, f, the machine's score of each outcome, on any scale.
         documents: (n,) int64 cluster of each query, equal for queries about the same document
-            (`taugate.calibration.metrics.clusters`).
+            (`taugate.evidence.clusters`).
         weights: (n,) float64 above 0, proportional to the inverse of each query's probability of being judged, None
             if all are equal.
         answerable: (n,) bool, a, False for a query without an answer, which has no outcome; None if each query has
             an answer.
         bases: (n,) float64, which replace a in the share if the number of answerable queries is itself estimated
-            (`taugate.calibration.few_labels.population`), None if a is known.
+            (`taugate.evidence.few_labels.population`), None if a is known.
 
     Raises:
         ValueError: If a shape or value is not as described.

@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.calibration.acceptance.baseline import RankingOutcomes
-from taugate.calibration.metrics.clusters import PerQuery, SamplingUnits
-from taugate.calibration.risk.evidence import MeanLoss, min_detectable_loss, paired_losses, sample_size_factor
 from taugate.calibration.settings.settings import MARGIN, GateSettings
+from taugate.evidence.clusters import PerQuery, SamplingUnits
+from taugate.evidence.risk.losses import MeanLoss, min_detectable_loss, paired_losses, sample_size_factor
 from taugate.release.evidence import Interval
 from taugate.release.search_records import GateRecord, GateStatement, PairedLoss
 
