@@ -35,7 +35,7 @@ from tests.adaptation.test_exported_base import with_product
 from tests.calibration.commands import refusal
 from tests.calibration.update.corpora import Updating, documents_of, manifest_of, mixed_changes, newer
 from tests.fake_encoder import DIMENSION
-from tests.retrieval.release.clones import clone
+from tests.release.clones import clone
 
 pytestmark = pytest.mark.model
 SPOILT = 4.0  # how much longer some dimensions are than the others

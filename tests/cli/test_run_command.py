@@ -15,8 +15,8 @@ from taugate.release.verify import verify
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from tests.calibration.commands import failure
 from tests.cli.judging.pressed import press
+from tests.data.runs.qdrant_local import COLLECTION, qdrant
 from tests.fake_encoder import DIMENSION
-from tests.ingestion.runs.qdrant_local import COLLECTION, qdrant
 from tests.loopback import free_port
 from tests.sample_part import write_part
 

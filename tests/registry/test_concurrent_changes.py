@@ -13,7 +13,7 @@ from taugate.registry.promotion import promote, rollback, rollback_targets
 from taugate.release.layout import CURRENT, SHADOW
 from taugate.release.verify import verify
 from tests.registry.watched import start_changing, watched
-from tests.retrieval.release.clones import clone
+from tests.release.clones import clone
 
 pytestmark = pytest.mark.slow
 

@@ -16,7 +16,7 @@ from taugate.registry.transfer import promote_remote, push, update_copy
 from taugate.release.verify import TrustedKeys
 from taugate.retrieval.reader import load
 from tests.keys import write_keys
-from tests.retrieval.release.clones import clone
+from tests.release.clones import clone
 
 
 @pytest.fixture

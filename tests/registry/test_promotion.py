@@ -14,7 +14,7 @@ from taugate.registry.catalog import current_id
 from taugate.registry.history import CHANGE_LOCK
 from taugate.registry.promotion import promote
 from taugate.release.layout import CURRENT, HISTORY, MANIFEST
-from tests.retrieval.release.clones import clone, of_another_encoder, without_a_cut
+from tests.release.clones import clone, of_another_encoder, without_a_cut
 
 Release = Callable[..., tuple[int, str, str]]
 

@@ -10,7 +10,7 @@ from taugate.registry.catalog import current_id
 from taugate.release.layout import MANIFEST
 from taugate.retrieval.query import Query
 from taugate.retrieval.reader import load
-from tests.retrieval.release.clones import clone, of_another_encoder
+from tests.release.clones import clone, of_another_encoder
 
 Release = Callable[..., tuple[int, str, str]]
 

@@ -16,7 +16,7 @@ from taugate.registry.promotion import promote, rollback, shadow
 from taugate.registry.prune import KEEP, prune
 from taugate.release.layout import CURRENT, MANIFEST, SHADOW, baseline_path
 from taugate.release.verify import verify
-from tests.retrieval.release.clones import clone
+from tests.release.clones import clone
 
 Release = Callable[..., tuple[int, str, str]]
 OPEN = "open in a service, or its lock cannot be checked"

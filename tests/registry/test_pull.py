@@ -16,7 +16,7 @@ from taugate.release.layout import CURRENT
 from taugate.release.verify import TrustedKeys, verify
 from tests.keys import write_keys
 from tests.object_storage import MemoryStorage
-from tests.retrieval.release.clones import clone, without_a_cut
+from tests.release.clones import clone, without_a_cut
 
 
 @pytest.fixture

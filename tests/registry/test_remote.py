@@ -21,7 +21,7 @@ from taugate.retrieval.reader import load
 from taugate.storage.object_store import Store
 from tests.keys import write_keys
 from tests.object_storage import MemoryStorage, ObjectStorage, object_storage
-from tests.retrieval.release.test_hostile_release import forge
+from tests.release.test_hostile_release import forge
 
 
 @pytest.fixture

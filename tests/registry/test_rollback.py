@@ -12,7 +12,7 @@ from taugate.registry.catalog import current_id
 from taugate.registry.history import record
 from taugate.registry.promotion import promote, rollback, rollback_targets
 from taugate.release.layout import CURRENT, HISTORY, MANIFEST
-from tests.retrieval.release.clones import clone, of_another_encoder, without_a_cut
+from tests.release.clones import clone, of_another_encoder, without_a_cut
 
 Release = Callable[..., tuple[int, str, str]]
 

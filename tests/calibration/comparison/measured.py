@@ -9,7 +9,7 @@ import numpy as np
 
 from taugate.release.layout import OUTCOMES
 from taugate.release.queries import Outcomes
-from tests.retrieval.release.clones import clone
+from tests.release.clones import clone
 
 K = 5
 

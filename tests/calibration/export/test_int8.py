@@ -24,7 +24,7 @@ from taugate.retrieval.encoder.graph import MODEL
 from taugate.retrieval.query import Query
 from taugate.retrieval.reader import load
 from taugate.retrieval.retriever import Retriever
-from tests.retrieval.release.test_hostile_release import forge
+from tests.release.test_hostile_release import forge
 from tests.sample_part import write_part
 
 pytestmark = pytest.mark.slow

@@ -17,7 +17,7 @@ from taugate.release.verify import verify_searchable
 from tests.calibration.update.corpora import garbled, mixed_changes, newer
 from tests.ingestion.labels.traffic_log import TrafficLog
 from tests.registry.conftest import copy, first
-from tests.retrieval.release.clones import clone
+from tests.release.clones import clone
 
 __all__ = ["copy", "first"]
 

@@ -16,7 +16,7 @@ from taugate.release.manifest import Manifest
 from taugate.release.verify import verify_searchable
 from tests.calibration.report.html_page import check
 from tests.calibration.report.studies import Studied
-from tests.retrieval.release.clones import with_refusals
+from tests.release.clones import with_refusals
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ from taugate.retrieval.reader import load
 from tests.calibration.commands import Capture, failure, small
 from tests.calibration.update.corpora import Record, Updating, documents_of, garbled, manifest_of, mixed_changes, newer
 from tests.registry.conftest import copy, first
-from tests.retrieval.release.clones import clone
+from tests.release.clones import clone
 
 __all__ = ["copy", "first"]
 

@@ -16,7 +16,7 @@ from taugate.registry.catalog import find
 from taugate.release.layout import ABSTENTION
 from taugate.retrieval.query import Query
 from taugate.retrieval.reader import Release, load
-from tests.retrieval.release.test_hostile_release import forge
+from tests.release.test_hostile_release import forge
 from tests.service.test_metrics import scrape
 from tests.service_process import ServiceProcess
 

@@ -15,7 +15,7 @@ from taugate.policy.policy import POLICIES
 from taugate.release.queries import CalibrationQuestion
 from taugate.service.api.playground.routes import page_files
 from tests.browser import cut_off, violations
-from tests.retrieval.release.clones import SUMMARY, with_refusals
+from tests.release.clones import SUMMARY, with_refusals
 from tests.service.playground.conftest import QUESTION, Playground, open_playground
 from tests.service_process import ServiceProcess
 

@@ -19,7 +19,7 @@ from taugate.retrieval.encoder.encoder import GRAPH_FILES
 from taugate.retrieval.index.approximate import build
 from taugate.retrieval.index.files import load_index, save
 from taugate.storage.files import sha256_files
-from tests.retrieval.release.test_hostile_release import forge
+from tests.release.test_hostile_release import forge
 
 D = 32
 

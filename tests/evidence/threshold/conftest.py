@@ -4,7 +4,7 @@ import pytest
 
 from taugate.evidence.threshold.policy_choice import CalibrationQueries
 from tests.calibration.relevance.test_relevance_fit import World
-from tests.calibration.threshold.labelled import evidence
+from tests.evidence.threshold.labelled import evidence
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from taugate.release.verify import verify
 from taugate.retrieval.folders import names_of
 from taugate.retrieval.reader import load
 from tests.compatibility.write import FOLDER
-from tests.retrieval.release.clones import clone
+from tests.release.clones import clone
 
 FILES = names_of(verify(find(FOLDER / "releases" / "schema-2-last")))  # of a release with a corpus
 

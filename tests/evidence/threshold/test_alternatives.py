@@ -9,7 +9,7 @@ from taugate.evidence.rules import ThresholdRule
 from taugate.evidence.threshold.decide import alternatives, decide_policy
 from taugate.evidence.threshold.policy_choice import CalibrationQueries
 from tests.calibration.relevance.test_relevance_fit import QUERIES, World
-from tests.calibration.threshold.labelled import AUTO, decisions, evidence, zero
+from tests.evidence.threshold.labelled import AUTO, decisions, evidence, zero
 
 RULES = {
     "papers": ThresholdRule("bootstrap", "similarity", max_loss=0.1),

@@ -19,7 +19,7 @@ from taugate.evidence.threshold.policy_choice import CalibrationQueries
 from taugate.release.outcome_records import PolicyRecord
 from taugate.retrieval.index.top_k import TopK
 from tests.calibration.relevance.test_relevance_fit import QUERIES
-from tests.calibration.threshold.labelled import conformal, decisions, exact, literal_tau
+from tests.evidence.threshold.labelled import conformal, decisions, exact, literal_tau
 
 
 @pytest.mark.parametrize("policy", ["auto", "relative", "probability"])

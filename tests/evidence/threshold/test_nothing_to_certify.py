@@ -10,7 +10,7 @@ from taugate.evidence.rules import ThresholdRule
 from taugate.evidence.threshold.decide import decide_policy
 from taugate.evidence.threshold.policy_choice import CalibrationQueries
 from tests.calibration.relevance.test_relevance_fit import QUERIES, K, World
-from tests.calibration.threshold.labelled import AUTO, EXPECTED, conformal, evidence, literal_tau, zero
+from tests.evidence.threshold.labelled import AUTO, EXPECTED, conformal, evidence, literal_tau, zero
 
 
 def test_few_queries_name_number_needed(known: CalibrationQueries) -> None:

@@ -14,7 +14,7 @@ from taugate.release.layout import LEXICAL
 from taugate.retrieval.index.hybrid import HybridIndex
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.reader import load
-from tests.retrieval.release.test_hostile_release import forge
+from tests.release.test_hostile_release import forge
 
 WEIGHT = 0.5
 

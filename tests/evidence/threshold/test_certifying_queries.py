@@ -15,7 +15,7 @@ from taugate.evidence.threshold.policy_choice import CalibrationQueries, Certifi
 from taugate.policy.relevance import features
 from taugate.retrieval.index.top_k import TopK
 from tests.calibration.relevance.test_relevance_fit import QUERIES, K, World
-from tests.calibration.threshold.labelled import (
+from tests.evidence.threshold.labelled import (
     AUTO,
     EXPECTED,
     conformal,

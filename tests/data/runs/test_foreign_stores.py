@@ -19,8 +19,8 @@ from taugate.data.runs.http_store import HttpStore
 from taugate.data.runs.presets import Names, StoreKind, preset
 from taugate.data.runs.search_request import StoreRequest, StoreSearch
 from taugate.errors import InputError
-from tests.ingestion.runs.qdrant_local import COLLECTION, qdrant
-from tests.ingestion.runs.watched_socket import WatchedSocket
+from tests.data.runs.qdrant_local import COLLECTION, qdrant
+from tests.data.runs.watched_socket import WatchedSocket
 from tests.postgres_process import postgres
 
 VECTORS = np.eye(4, dtype=np.float32) + 0.1
