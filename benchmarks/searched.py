@@ -16,11 +16,11 @@ from taugate.evidence.clusters import SamplingUnits, clusters
 from taugate.evidence.divisions import QueryRoles
 from taugate.evidence.ranking import JudgedQueries, ScoredQueries
 from taugate.evidence.relevance.fitting import fit_relevance, map_probabilities
-from taugate.policy.background import Background, Float64
+from taugate.policy.arrays import Float32, Float64, dense_of
+from taugate.policy.background import Background
 from taugate.policy.relevance import Relevance, features
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.vectors import Float32, dense_of
 
 # The benchmark prepares what does not depend on the split once, in other blocks than `estimate`, which moves last bits.
 _ROUNDING = 1e-6

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from taugate.policy.abstention import Signals
-from taugate.policy.background import mean_and_covariance
+from taugate.policy.arrays import mean_and_covariance
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.word_match import DocumentWords
 

@@ -22,11 +22,11 @@ from taugate.evidence.abstention.choose import EncodedCorpus, LabelledGroups, Qu
 from taugate.evidence.clusters import SamplingUnits, clusters
 from taugate.evidence.rules import MAX_EMPTY, AbstentionRule
 from taugate.policy.abstention import MODEL_SIGNALS
+from taugate.policy.arrays import Float32
 from taugate.release.refusal_records import RequestedLimits
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.word_match import DocumentWords
-from taugate.retrieval.vectors import Float32
 
 HEADING = "Both limits, on documents that had no say"
 SETS = ("squad_v2_dev", "mixed_large")

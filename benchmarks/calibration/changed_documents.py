@@ -29,6 +29,7 @@ from benchmarks.markdown import table
 from benchmarks.page import data_folder
 from taugate.cli import main as cli
 from taugate.data.questions import off_topic_table
+from taugate.policy.arrays import Float32
 from taugate.release.promises import (
     AnsweredQuestions,
     LimitedError,
@@ -41,7 +42,6 @@ from taugate.release.promises import (
 )
 from taugate.retrieval.encoder.encoder import Encoder, Tokens
 from taugate.retrieval.reader import Release, load
-from taugate.retrieval.vectors import Float32
 from taugate.service.api.schemas import SearchFields, to_query
 from taugate.service.pipeline.record import search_fields
 

@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from benchmarks.checkout import environment
 from taugate.drift.observations import Observations
 from taugate.evidence.divisions import HoldoutSplit
+from taugate.policy.arrays import Float32
 from taugate.policy.policy import POLICIES, keep
 from taugate.registry.catalog import find
 from taugate.retrieval.index.top_k import Index
 from taugate.retrieval.query import Query
 from taugate.retrieval.reader import Release, load
-from taugate.retrieval.vectors import Float32
 
 _RANDOM = 64  # random documents of each query, of which every draw takes some
 RANDOM_OF_A_QUERY = 4

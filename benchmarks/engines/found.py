@@ -21,13 +21,13 @@ from taugate.data.labelled_queries import LabelledQuery
 from taugate.evidence.acceptance import GateCandidate, judge
 from taugate.evidence.clusters import SamplingUnits, clusters
 from taugate.evidence.divisions import Parents
+from taugate.policy.arrays import Float32, dense_of
 from taugate.release.search_records import GateRecord
 from taugate.retrieval.engines.connect import EngineRecord, SampleDigest, open_verified, sampled_positions, shard_digest
 from taugate.retrieval.engines.engine import Engine, Rows
 from taugate.retrieval.engines.search import EngineIndex
 from taugate.retrieval.index.flat import SPARE, FlatIndex
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.vectors import Float32, dense_of
 
 HEADING = "What is found, and how fast"
 _K = 10

@@ -10,8 +10,8 @@ from taugate.calibration.settings.settings import GateSettings
 from taugate.evidence.acceptance import GateCandidate, judge
 from taugate.evidence.clusters import ClusterIds, SamplingUnits, clusters
 from taugate.evidence.rules import CONFIDENCE
+from taugate.policy.arrays import dense_of
 from taugate.retrieval.index.flat import FlatIndex
-from taugate.retrieval.vectors import dense_of
 
 HEADING = "Admitted though worse"
 SETS = ("squad_v2_dev", "covidqa_chunks", "scifact/train", "cosqa")

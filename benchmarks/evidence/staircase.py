@@ -11,7 +11,7 @@ from benchmarks.searched import SearchedSplit
 from taugate.evidence.clusters import SamplingUnits
 from taugate.evidence.risk.certify import p_values
 from taugate.evidence.risk.steps import LossSteps
-from taugate.retrieval.vectors import Float32
+from taugate.policy.arrays import Float32
 
 _REACH = 4.0  # times the largest δ: no cut that loses more is certified
 _HIGH = np.finfo(np.float32).max  # stands for every score above the staircase: such queries count in their document

@@ -21,10 +21,10 @@ from taugate.data.queries import QUERIES
 from taugate.evidence.clusters import SamplingUnits, clusters
 from taugate.evidence.ranking import max_own_passages, own_passages_of
 from taugate.ingestion.queries.generate import MAX_QUERIES, generate_crops
+from taugate.policy.arrays import Float32, dense_of
 from taugate.retrieval.index.lexical import LexicalIndex, share_of
 from taugate.retrieval.index.postings import K1, B
 from taugate.retrieval.index.words import query_terms
-from taugate.retrieval.vectors import Float32, dense_of
 
 SETS = (
     *("squad_v2_dev", "scifact", "scifact/train", "cosqa", "covidqa_chunks", "pubmedqa_labelled"),

@@ -21,11 +21,11 @@ from taugate.evidence.clusters import ClusterIds, SamplingUnits, clusters
 from taugate.evidence.divisions import QueryRoles
 from taugate.evidence.few_labels.population import hit_scores, loss_scores, losses
 from taugate.evidence.few_labels.prediction_powered import candidate_thresholds
-from taugate.evidence.few_labels.shares import Float64, JudgedSample, UnjudgedSample
+from taugate.evidence.few_labels.shares import JudgedSample, UnjudgedSample
 from taugate.evidence.ranking import JudgedQueries
 from taugate.ingestion.queries.generate import MAX_QUERIES, generate_crops
+from taugate.policy.arrays import Float32, Float64
 from taugate.retrieval.index.flat import FlatIndex
-from taugate.retrieval.vectors import Float32
 
 SETS = (
     "pubmedqa_labelled",

@@ -18,10 +18,10 @@ from taugate.evidence.clusters import SamplingUnits
 from taugate.evidence.measure import Resamples, measure
 from taugate.evidence.ranking import JudgedQueries, ScoredQueries
 from taugate.evidence.threshold.decide import bootstrap_threshold
+from taugate.policy.arrays import Float32, dense_of
 from taugate.release.evidence import Interval
 from taugate.release.outcome_records import MetricsRecord
 from taugate.retrieval.index.flat import FlatIndex
-from taugate.retrieval.vectors import Float32, dense_of
 
 K = 5
 SETS = ("pubmedqa_labelled", "scifact", "covidqa_chunks", "cosqa", "squad_v2_dev")

@@ -5,8 +5,8 @@ import pytest
 
 from taugate.data.labelled_queries import LabelledQuery
 from taugate.evidence.measure import DeepFigures
+from taugate.policy.arrays import Float32
 from taugate.retrieval.index.flat import FlatIndex
-from taugate.retrieval.vectors import Float32
 
 
 def _on_a_line(count: int) -> Float32:

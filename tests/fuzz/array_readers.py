@@ -23,6 +23,7 @@ from taugate.retrieval.encoder.bert import LINEARS, WEIGHTS, BertModel, processo
 from taugate.retrieval.encoder.graph import LAYOUT, MODEL, GraphWeights
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.top_k import TopK
+from taugate.retrieval.index.word_match import word_reader
 from taugate.retrieval.index.words import query_terms
 from taugate.retrieval.vectors import Projection
 from taugate.storage.tensors import write_tensors
@@ -190,7 +191,7 @@ def _an_abstention(scratch: Path) -> bytes:
 
 
 def _abstention(path: Path) -> None:
-    score = AnswerScore.load(path, "model", AFTER, STORED, LexicalIndex.of(TEXTS))
+    score = AnswerScore.load(path, "model", AFTER, word_reader(STORED, LexicalIndex.of(TEXTS)))
     scores = np.array([[0.9, 0.5, 0.1]], dtype=np.float32)
     with np.errstate(all="ignore"):
         found = TopK(scores, np.array([[0, 1, DOCUMENTS - 1]]))
@@ -212,7 +213,7 @@ def _lexical(path: Path) -> None:
 
 def _words_by_sentence(path: Path) -> None:
     """Read a score of a release from before scores had a lexical part, which has the words in its own file."""
-    score = AnswerScore.load(path, "model", 32, STORED[:1] * 48)
+    score = AnswerScore.load(path, "model", 32, word_reader(STORED[:1] * 48))
     scores = np.array([[0.9, 0.5, 0.1]], dtype=np.float32)
     with np.errstate(all="ignore"):
         score.of(["the tram of Graz"], np.ones((1, 32), dtype=np.float32), TopK(scores, np.array([[0, 1, 47]])))

@@ -15,6 +15,7 @@ from taugate.policy.relevance import Logistic
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.top_k import TopK
+from taugate.retrieval.index.word_match import index_of, word_reader
 from tests.document_words import all_signals
 
 N, D, K = 40, 8, 5
@@ -109,7 +110,7 @@ def test_score_equal_to_tau_is_answered() -> None:
 
 def read(path: Path, name: str) -> AnswerScore:
     words = EVERYTHING.words
-    return AnswerScore.load(path, name, D, STORED, None if words is None else words.index, tuple(FLOORS))
+    return AnswerScore.load(path, name, D, word_reader(STORED, index_of(words)), tuple(FLOORS))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -125,7 +126,7 @@ def test_saved_score_is_read_back(name: ScoreName, tmp_path: Path) -> None:
 def test_score_by_words_without_their_file_is_refused(name: ScoreName, tmp_path: Path) -> None:
     score(name).save(tmp_path / "score")
     with pytest.raises(ReleaseError, match="does not hold the words of these documents; calibrate again"):
-        AnswerScore.load(tmp_path / "score", name, D, STORED)
+        AnswerScore.load(tmp_path / "score", name, D, word_reader(STORED))
 
 
 def with_(name: str, change: Callable[[np.ndarray], np.ndarray]) -> Callable[[dict], dict]:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from taugate.errors import ReleaseError
+from taugate.policy.arrays import Float32
 from taugate.registry.catalog import current_id
 from taugate.release.golden import GoldenQuery, check, differences, read_golden, search
 from taugate.release.layout import GOLDEN
@@ -15,7 +16,6 @@ from taugate.retrieval.index.hybrid import vector_index
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.reader import load
 from taugate.retrieval.retriever import Retriever
-from taugate.retrieval.vectors import Float32
 
 
 @pytest.fixture(scope="module")

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from taugate.policy.arrays import Float32
 from taugate.registry.catalog import find
 from taugate.retrieval.documents.filters import OneOf, all_of, sort_key
 from taugate.retrieval.query import Answer, Query
 from taugate.retrieval.reader import Release, load
-from taugate.retrieval.vectors import Float32
 
 QUERY = Query("Do I need a building permit?", 5)
 KNOBS = [

@@ -41,13 +41,13 @@ from taugate.evidence.ranking import JudgedQueries, ScoredQueries
 from taugate.evidence.risk.losses import min_detectable_loss
 from taugate.evidence.rules import CONFIDENCE
 from taugate.evidence.threshold.decide import bootstrap_threshold
+from taugate.policy.arrays import Float32
 from taugate.release.adaptation import AdaptationGain, BeforeAfter
 from taugate.release.evidence import Estimate, Interval
 from taugate.release.measures import EncoderRow, FamiliarityRecord, MeasuresRecord, SeparationRecord, SpectrumRecord
 from taugate.release.search_records import GateRecord, PairedLoss
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.words import hybrid_vectors
-from taugate.retrieval.vectors import Float32
 
 BASE = "base"  # name of the base encoder in comparisons
 _STREAM = 5  # random stream of the seed for random documents and bootstraps

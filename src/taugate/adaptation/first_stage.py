@@ -15,11 +15,11 @@ from taugate.calibration.acceptance.better_lists import GRID
 from taugate.calibration.settings.settings import LexicalChoice
 from taugate.data.labelled_queries import LabelledQuery
 from taugate.evidence.divisions import relevant_passages
+from taugate.policy.arrays import Float32, QueryVectors
 from taugate.retrieval.documents.store import DocumentStore
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.index.words import hybrid_vectors
-from taugate.retrieval.vectors import Float32, QueryVectors
 
 _NEGATIVES = 16  # for each query, of which each epoch draws one; the paper's triplets have ten
 _STREAM = 9  # random stream of the seed for negatives of queries with few

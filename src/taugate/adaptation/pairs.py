@@ -27,12 +27,12 @@ from taugate.errors import InputError
 from taugate.evidence.clusters import clusters
 from taugate.evidence.divisions import Parents
 from taugate.ingestion.queries.generate import crop, sampling_key
+from taugate.policy.arrays import Float32
 from taugate.release.adaptation import PairsRecord
 from taugate.retrieval.documents.store import DocumentStore
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.words import query_terms
-from taugate.retrieval.vectors import Float32
 
 _MAX_QUERIES = {TRAIN: 4096, VALIDATION: 1024}  # queries in a part; a training step uses fewer
 # Fewer pairs cannot fit a matrix of 384 × 384 numbers, and with fewer queries chance chooses and decides.

@@ -19,10 +19,10 @@ from taugate.data.labelled_queries import LabelledQuery
 from taugate.errors import InputError
 from taugate.evidence.clusters import PerQuery
 from taugate.evidence.divisions import Parents, relevant_passages
+from taugate.policy.arrays import Float32
 from taugate.release.adaptation import RecipeName, RecipeTrial, TrainingRecord, WhiteningRecord
 from taugate.retrieval.documents.store import DocumentStore
 from taugate.retrieval.encoder.encoder import ExportedEncoder
-from taugate.retrieval.vectors import Float32
 
 _STREAM = 3  # random stream of the seed for the pairs of the adapter
 

@@ -16,7 +16,8 @@ from taugate.data.judgements import CorpusIds
 from taugate.data.lines import stored_file
 from taugate.data.queries import QUERIES, DatasetQuery
 from taugate.errors import InputError, ReleaseError
-from taugate.retrieval.vectors import Float32, extended, unit_vectors, were_normalized
+from taugate.policy.arrays import Float32
+from taugate.retrieval.vectors import extended, unit_vectors, were_normalized
 from taugate.storage.files import sha256_file
 from taugate.storage.tensors import map_tensors
 

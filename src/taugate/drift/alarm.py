@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.drift.blocks import FIFTHS, ROUNDING, Fifth
-from taugate.drift.observations import Float64, Observations, calibration_observations
+from taugate.drift.observations import Observations, calibration_observations
 from taugate.drift.signals import (
     BLOCK,
     DEFAULT_RULES,
@@ -36,6 +36,7 @@ from taugate.drift.signals import (
     shifted,
     theta_of,
 )
+from taugate.policy.arrays import Float64
 from taugate.release.evidence import DriftRecord, Shift, Shifts
 from taugate.release.queries import Reference
 

@@ -22,6 +22,7 @@ from taugate.drift.signals import overlap_thresholds, share_above
 from taugate.evidence.clusters import SamplingUnits, cluster_bootstrap, sampling_clusters
 from taugate.evidence.divisions import HoldoutSplit, Parents, Positions, first_of_document, grades_of
 from taugate.evidence.ranking import JudgedQueries, ScoredQueries, own_passages_of, search_excluding_own
+from taugate.policy.arrays import Float32, QueryVectors
 from taugate.policy.names import PolicyKind
 from taugate.policy.policy import keep
 from taugate.policy.score_relevance import NO_COMPONENTS, Components
@@ -29,7 +30,6 @@ from taugate.release.evidence import Estimate, Interval
 from taugate.release.outcome_records import Abstention, MetricsRecord
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.index.top_k import Searchable, TopK
-from taugate.retrieval.vectors import Float32, QueryVectors
 
 RECALL_DEPTH, PRECISION_DEPTH = (
     100,

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from taugate.data.labelled_queries import LabelledQuery
 from taugate.evidence.divisions import Parents, ResultDocuments, first_of_document, grades_of, relevant_passages
+from taugate.policy.arrays import Float32, QueryVectors
 from taugate.policy.names import Metric, PolicyKind
 from taugate.policy.policy import POLICIES, Mask, keep_answered, tried
 from taugate.retrieval.index.top_k import Searchable, TopK
-from taugate.retrieval.vectors import Float32, QueryVectors
 
 OwnPassages = Sequence[tuple[int, ...]]
 Positions = NDArray[np.int64]

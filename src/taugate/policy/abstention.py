@@ -6,23 +6,20 @@ are in the results. Calibration chooses the score and, if it is a model, fits it
 nothing").
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, NamedTuple, Self, get_args
+from typing import Literal, NamedTuple, Protocol, Self, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from taugate.errors import ReleaseError
-from taugate.policy.background import Float64, similarity_moments
+from taugate.policy.arrays import Float32, Float64, QueryVectors, Ranking, dense_of
+from taugate.policy.background import similarity_moments
 from taugate.policy.policy import Mask
 from taugate.policy.relevance import Logistic
 from taugate.policy.score_relevance import NO_COMPONENTS, Components, component_signal_names, component_signals
-from taugate.retrieval.index import word_match
-from taugate.retrieval.index.lexical import LexicalIndex
-from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.index.word_match import DocumentWords, ReadableDocuments
-from taugate.retrieval.vectors import Float32, QueryVectors, dense_of
 from taugate.storage.tensors import Arrays, read_tensors, write_tensors
 
 # From the simplest to the most complex: the best similarity; its distance above the mean of the other results; its
@@ -42,6 +39,32 @@ _MODELS = frozenset({"model", "components"})
 _MOMENTS = ("mean", "covariance")
 
 
+class WordMatch(NamedTuple):
+    """The match of a query's words with w documents, as shares, 0…1, of the largest possible match.
+
+    Attributes:
+        bm25: (w,) BM25 of the documents.
+        idf: (w,) idf of the query's words that the document has.
+        best_sentence: Largest idf of the query's words in one sentence of a document.
+    """
+
+    bm25: Float64
+    idf: Float64
+    best_sentence: float
+
+
+class Words(Protocol):
+    """The words of N documents."""
+
+    def match(self, text: str, positions: NDArray[np.int64], *, sentences: bool = True) -> WordMatch:
+        """Compare a query with the documents at some positions; without `sentences`, the best sentence is 0."""
+        ...
+
+
+# Given the arrays of a score's file, from which it takes those of words, returns the words; None if there are none.
+ReadWords = Callable[[Arrays], Words | None]
+
+
 @dataclass(frozen=True)
 class Signals:
     """Computes the signals of a score from a query's first k results.
@@ -56,7 +79,7 @@ class Signals:
 
     k: int
     moments: tuple[Float64, Float64] | None = None
-    words: DocumentWords | None = None
+    words: Words | None = None
     floors: Mapping[str, float] = field(default_factory=dict)
 
     def needed(self, name: ScoreName) -> Self:
@@ -70,7 +93,7 @@ class Signals:
         names: Sequence[str],
         texts: Sequence[str],
         vectors: QueryVectors,
-        top: TopK,
+        top: Ranking,
         components: Components = NO_COMPONENTS,
     ) -> Float64:
         """Compute signals, (n, len(names)) float64, of n queries with at least one result.
@@ -116,7 +139,7 @@ class AnswerScore:
     model: Logistic | None = None
 
     def of(
-        self, texts: Sequence[str], vectors: QueryVectors, top: TopK, components: Components = NO_COMPONENTS
+        self, texts: Sequence[str], vectors: QueryVectors, top: Ranking, components: Components = NO_COMPONENTS
     ) -> Float32:
         """Compute the scores of n queries, (n,) float32; −∞ for all if a filter leaves no document.
 
@@ -156,13 +179,7 @@ class AnswerScore:
 
     @classmethod
     def load(
-        cls,
-        path: Path,
-        name: str,
-        dimension: int,
-        documents: ReadableDocuments,
-        lexical: LexicalIndex | None = None,
-        components: Sequence[str] = (),
+        cls, path: Path, name: str, dimension: int, read_words: ReadWords | None = None, components: Sequence[str] = ()
     ) -> Self:
         """Read the file that `save` wrote.
 
@@ -170,9 +187,7 @@ class AnswerScore:
             path: File with the score.
             name: Name of the score.
             dimension: Dimension of the searched vectors.
-            documents: The documents in the index.
-            lexical: Index of their words; None if the release has none, or has the words in the score's file, which was
-                so before scores had a lexical part.
+            read_words: Reads the words of the documents; None if there are none.
             components: Names of the component scores; empty without any.
 
         Raises:
@@ -180,16 +195,12 @@ class AnswerScore:
         """
         score_name = next((valid for valid in get_args(ScoreName) if valid == name), None)
         arrays = read_tensors(path)
-        rows = {part: arrays.pop(part) for part in word_match.TYPES if part in arrays}
+        words = read_words(arrays) if score_name and read_words and needs_words(score_name) else None
         shapes = {} if score_name is None else _shapes(score_name, dimension, components)
         if score_name is None or {*arrays} != {*shapes} or not _has_valid_arrays(arrays, shapes):
             raise ReleaseError(f"{path}: does not hold the score {name[:40]!r} of this index; calibrate again")
-        words = None
-        if rows or needs_words(score_name):
-            index = word_match.from_sentences(rows, len(documents)) if rows else lexical
-            if index is None or not needs_words(score_name):
-                raise ReleaseError(f"{path}: does not hold the words of these documents; calibrate again")
-            words = DocumentWords.of_documents(index, documents)
+        if needs_words(score_name) and words is None:
+            raise ReleaseError(f"{path}: does not hold the words of these documents; calibrate again")
         moments = (arrays["mean"], arrays["covariance"]) if "mean" in arrays else None
         model = None
         if "weights" in arrays:
@@ -226,13 +237,13 @@ class AnswerRule:
     tau: float
     within_filters: bool = False
 
-    def answered(self, texts: Sequence[str], vectors: QueryVectors, top: TopK) -> Mask:
+    def answered(self, texts: Sequence[str], vectors: QueryVectors, top: Ranking) -> Mask:
         """Return which of n queries are answered, (n,) bool; see `AnswerScore.of` for the parameters."""
         answered: Mask = self.score.of(texts, vectors, top) >= np.float32(self.tau)
         return answered
 
     def decide(
-        self, texts: Sequence[str], vectors: QueryVectors, top: TopK, components: Components = NO_COMPONENTS
+        self, texts: Sequence[str], vectors: QueryVectors, top: Ranking, components: Components = NO_COMPONENTS
     ) -> list[RefusalScore]:
         """Return the score of each of n queries with the threshold; see `AnswerScore.of` for the parameters."""
         rho = float(np.float32(self.tau))

@@ -3,18 +3,16 @@
 The numbers of a document are stored with the release, or computed from its vector if the documents are in an engine.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.retrieval.documents.store import Document
-from taugate.retrieval.vectors import TOGETHER, CorpusVectors, Float32, QueryVectors, dense_of, moments
+from taugate.policy.arrays import TOGETHER, Float32, Float64, QueryVectors, dense_of, mean_and_covariance
 from taugate.storage.tensors import Arrays
 
-Float64 = NDArray[np.float64]
 # Smaller standard deviations are rounding errors of equal float32 vectors.
 _MIN_DEVIATION = 1e-6
 # Up to so many vectors, OpenBLAS multiplies a symmetric matrix of 384 columns a third faster from the left.
@@ -35,10 +33,9 @@ class ReadDocuments:
     lengths: NDArray[np.int64]
 
     @classmethod
-    def of(cls, vectors: Float32, documents: Sequence[Document]) -> Self:
-        """Combine m vectors, (m, d) float32, with their m documents."""
-        lengths = [len(document.encoded_text.encode()) for document in documents]
-        return cls(vectors, np.array(lengths, dtype=np.int64))
+    def of(cls, vectors: Float32, texts: Iterable[str]) -> Self:
+        """Combine m vectors, (m, d) float32, with the m texts that they encode."""
+        return cls(vectors, np.array([len(text.encode()) for text in texts], dtype=np.int64))
 
 
 # Reads documents at distinct ascending positions, (m,) int64.
@@ -180,12 +177,6 @@ def _document_rows(
         np.log1p(lengths.reshape(-1)),
     ]
     return np.column_stack(columns).astype(np.float32).reshape(*lengths.shape, 5)
-
-
-def mean_and_covariance(vectors: CorpusVectors) -> tuple[Float64, Float64]:
-    """Return mean, (d,), and covariance, (d, d), of vectors, (n, d) float32, in float64."""
-    mean, scatter = moments(vectors)
-    return mean, scatter / vectors.shape[0]
 
 
 def similarity_moments(vectors: Float32, mean: Float64, covariance: Float64) -> tuple[Float64, Float64]:

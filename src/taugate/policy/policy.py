@@ -4,16 +4,15 @@ A kind of policy is one class, with the score that it compares, what it needs an
 POLICIES. Nothing outside this folder asks for a kind by its name.
 """
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from taugate.policy.arrays import Float32
 from taugate.policy.names import Metric, PolicyKind
-from taugate.retrieval.documents.filters import Filter, OneOf, SortKey
-from taugate.retrieval.vectors import Float32
 
 Mask = NDArray[np.bool_]
 
@@ -198,18 +197,11 @@ class StratumThresholds:
 
     Attributes:
         field: Name of the field.
-        taus: Thresholds by value, for values with a certified threshold.
+        taus: Thresholds by the key of a value, for values with a certified threshold.
     """
 
     field: str
-    taus: Mapping[SortKey, float]
-
-    def tau(self, query_filter: Filter) -> float | None:
-        """Return the threshold of a filter that selects exactly one of the values; None for any other filter."""
-        match query_filter:
-            case (OneOf(field=name, keys=(value,)),) if name == self.field:
-                return self.taus.get(value)
-        return None
+    taus: Mapping[Hashable, float]
 
 
 @dataclass(frozen=True)
@@ -234,15 +226,14 @@ class Policy:
     strata: StratumThresholds | None = None
     certified: bool = True
 
-    def within(self, query_filter: Filter) -> "Policy":
+    def within(self, field: str | None, value: Hashable = None) -> "Policy":
         """Return the policy of a filtered search: that of its stratum, else this one without its certificate.
 
         Args:
-            query_filter: Filter; an empty one searches all documents.
+            field: The field of which the filter selects exactly one value; None for any other filter.
+            value: Key of that value.
         """
-        if not query_filter:
-            return self
-        tau = None if self.strata is None else self.strata.tau(query_filter)
+        tau = self.strata.taus.get(value) if self.strata is not None and field == self.strata.field else None
         return replace(self, certified=False) if tau is None else replace(self, tau=tau)
 
     @property

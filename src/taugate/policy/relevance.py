@@ -8,10 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.errors import ReleaseError
-from taugate.policy.background import Background, ComputedBackground, Float64, Read, ReadDocuments
+from taugate.policy.arrays import Float32, Float64, QueryVectors, Ranking
+from taugate.policy.background import Background, ComputedBackground, Read, ReadDocuments
 from taugate.policy.policy import relative
-from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.vectors import Float32, QueryVectors
 from taugate.storage.tensors import Arrays, read_tensors, write_tensors
 
 _RECALIBRATION, _ON_TOPIC = "recalibration", "on_topic"
@@ -219,7 +218,7 @@ class Relevance:
     def estimate(
         self,
         queries: QueryVectors,
-        top: TopK,
+        top: Ranking,
         ranks: NDArray[np.int64] | None = None,
         results: ReadDocuments | None = None,
     ) -> Float32:

@@ -17,10 +17,9 @@ from typing import Literal, Self
 import numpy as np
 
 from taugate.errors import InputError, ReleaseError
-from taugate.policy.background import Float64
+from taugate.policy.arrays import Float32, Float64
 from taugate.policy.policy import POLICIES, gap, relative
 from taugate.policy.relevance import Logistic
-from taugate.retrieval.vectors import Float32
 from taugate.storage.tensors import read_tensors, write_tensors
 
 ScoreScale = Literal["similarity", "distance", "logit"]

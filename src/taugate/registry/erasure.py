@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from taugate.errors import InputError
 from taugate.policy.abstention import AnswerRule, AnswerScore, Signals
-from taugate.policy.background import Background, mean_and_covariance, similarity_moments
+from taugate.policy.arrays import Float32, mean_and_covariance
+from taugate.policy.background import Background, similarity_moments
 from taugate.policy.relevance import Relevance
 from taugate.registry import writer
 from taugate.registry.after_erasure import kept_promises
@@ -47,14 +48,13 @@ from taugate.retrieval.index.approximate import AnyIndex, subset
 from taugate.retrieval.index.hybrid import HybridIndex, vector_index, words_of
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.top_k import DocumentSubset
-from taugate.retrieval.index.word_match import DocumentWords
+from taugate.retrieval.index.word_match import DocumentWords, index_of
 from taugate.retrieval.loading import CorpusFolder, EncoderFolder
 from taugate.retrieval.reader import Release, load
 from taugate.retrieval.rerank.late_interaction import TokenVectors, token_vectors_of
 from taugate.retrieval.rerank.reranker import KnownPair
 from taugate.retrieval.rerank.stage import SecondStageRule
 from taugate.retrieval.retriever import Retriever
-from taugate.retrieval.vectors import Float32
 
 # Copied unchanged, as the encoders are: the projection of queries and the scores of queries contain no document.
 _COPIED = frozenset({PROJECTION, REFERENCE, OUTCOMES})
@@ -231,8 +231,7 @@ def _lexical_index(retriever: Retriever) -> LexicalIndex | None:
     """Return the index of the documents' words, None if neither the search nor the refusals have one."""
     if (hybrid := words_of(retriever.index)) is not None:
         return hybrid.lexical
-    words = None if retriever.abstention is None else retriever.abstention.score.signals.words
-    return None if words is None else words.index
+    return None if retriever.abstention is None else index_of(retriever.abstention.score.signals.words)
 
 
 def _background(relevance: Relevance, kept: NDArray[np.int64], vectors: Float32) -> Background:

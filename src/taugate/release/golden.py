@@ -9,10 +9,10 @@ import numpy as np
 import orjson
 
 from taugate.errors import ReleaseError
+from taugate.policy.arrays import Float32
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.query import Query
-from taugate.retrieval.vectors import Float32
 from taugate.storage.files import read_bounded
 
 if TYPE_CHECKING:  # loads FAISS

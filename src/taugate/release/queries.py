@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, Field
 
 from taugate.errors import ReleaseError
+from taugate.policy.arrays import Float32
 from taugate.policy.names import PolicyKind
 from taugate.policy.policy import POLICIES, DecisionScore
-from taugate.retrieval.vectors import Float32
 from taugate.storage.files import read_bounded
 from taugate.storage.tensors import read_tensors, write_tensors
 

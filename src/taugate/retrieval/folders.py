@@ -4,7 +4,7 @@ import logging
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
 
 from taugate.errors import ReleaseError, RerankerUnavailable
@@ -33,6 +33,7 @@ from taugate.release.names import FileNames, ReleaseFolder
 from taugate.release.search_records import SecondStageRecord, read_pairs, write_pairs
 from taugate.retrieval.documents.filters import composed, sort_key
 from taugate.retrieval.index.lexical import LexicalIndex
+from taugate.retrieval.index.word_match import index_of, word_reader
 from taugate.retrieval.loading import Corpus, CorpusFolder, EncoderFolder
 from taugate.retrieval.rerank import cross_encoder, token_encoder
 from taugate.retrieval.rerank.cross_encoder import CrossEncoder
@@ -71,9 +72,9 @@ class ModelsFolder(ReleaseFolder):
             relevance.save(self.path / RELEVANCE)
         if answer_score is not None:
             answer_score.save(self.path / ABSTENTION)
-            words = answer_score.signals.words
+            words = index_of(answer_score.signals.words)
             if words is not None and not (self._release / LEXICAL).exists():  # those of the search are the same
-                words.index.save(self._release / LEXICAL)
+                words.save(self._release / LEXICAL)
 
     @property
     def _release(self) -> Path:
@@ -91,7 +92,7 @@ class ModelsFolder(ReleaseFolder):
         (score, threshold), words = manifest.answer_threshold, corpus.words
         if words is None and LEXICAL in manifest.files:
             words = LexicalIndex.load(self._release / LEXICAL, len(corpus.index))
-        loaded = AnswerScore.load(self.path / ABSTENTION, score, dimension, corpus.documents, words)
+        loaded = AnswerScore.load(self.path / ABSTENTION, score, dimension, word_reader(corpus.documents, words))
         return relevance, AnswerRule(loaded, threshold, within_filters=_within_filters(manifest))
 
     def open_of_scores(
@@ -109,7 +110,7 @@ class ModelsFolder(ReleaseFolder):
             relevance = ScoreRelevance.load(self.path / RELEVANCE, features)
         if manifest.answer_threshold is not None:
             score, threshold = manifest.answer_threshold
-            loaded = AnswerScore.load(self.path / ABSTENTION, score, 0, (), components=components)
+            loaded = AnswerScore.load(self.path / ABSTENTION, score, 0, components=components)
             rule = AnswerRule(loaded, threshold, within_filters=_within_filters(manifest))
         return relevance, rule
 
@@ -215,7 +216,9 @@ def _stratum_thresholds(manifest: Manifest) -> StratumThresholds | None:
     taus = {record.value: record.tau for record in manifest.strata.strata if record.value is not None}
     # Earlier versions took two Unicode forms of a value for two strata; no threshold is certified for both together.
     forms = Counter(map(sort_key, (*taus, *manifest.strata.other_values)))
-    alone = {key: tau for value, tau in taus.items() if tau is not None and forms[key := sort_key(value)] == 1}
+    alone: dict[Hashable, float] = {
+        key: tau for value, tau in taus.items() if tau is not None and forms[key := sort_key(value)] == 1
+    }
     return StratumThresholds(composed(manifest.strata.field), alone)
 
 

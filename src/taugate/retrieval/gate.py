@@ -14,6 +14,7 @@ import numpy as np
 
 from taugate.errors import InputError, ReleaseError
 from taugate.policy.abstention import AnswerRule
+from taugate.policy.arrays import Float32
 from taugate.policy.policy import Policy
 from taugate.policy.score_relevance import SCALES, ScoreRelevance, component_means
 from taugate.release.layout import REFERENCE
@@ -25,7 +26,6 @@ from taugate.retrieval.cut import cut
 from taugate.retrieval.folders import ModelsFolder
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.query import Answer, Query
-from taugate.retrieval.vectors import Float32
 
 # Far more than any retriever lists, and few enough to check in milliseconds.
 MAX_RESULTS = 10_000

@@ -222,7 +222,7 @@ class CorpusFolder(ReleaseFolder):
 
         def read(positions: NDArray[np.int64]) -> ReadDocuments:
             rows = opened.index.read(positions)
-            return ReadDocuments.of(rows.vectors, rows.documents)
+            return ReadDocuments.of(rows.vectors, [document.encoded_text for document in rows.documents])
 
         words = self._open_words(manifest)
         hybrid = None if words is None else EngineHybridIndex(opened.index, words, weight)

@@ -19,9 +19,10 @@ from taugate.calibration.query_set.warnings import QuerySetSigns, query_set_warn
 from taugate.data.labelled_queries import LabelledQuery
 from taugate.evidence.clusters import cluster_bootstrap, clusters, effective_sample_size, intra_cluster_correlation
 from taugate.evidence.ranking import JudgedQueries
+from taugate.policy.arrays import Float32
 from taugate.release.records import QuerySetRecord
 from taugate.retrieval.index.flat import FlatIndex
-from taugate.retrieval.vectors import Float32, pair_similarity
+from taugate.retrieval.vectors import pair_similarity
 from tests.vectors import unit
 
 

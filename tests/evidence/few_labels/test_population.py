@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from taugate.evidence.few_labels.population import QueryPopulation, ScoredResults, loss_scores, losses
-from taugate.evidence.few_labels.shares import Float64, weighted_rate_limits
+from taugate.evidence.few_labels.shares import weighted_rate_limits
+from taugate.policy.arrays import Float64
 
 TAU = np.array([0.35])
 

@@ -7,7 +7,8 @@ import pytest
 from scipy import stats
 
 from taugate.evidence.few_labels.prediction_powered import MAX_WIDENING, labels_and_machine, prediction_powered
-from taugate.evidence.few_labels.shares import Float64, JudgedSample, UnjudgedSample, labels_alone
+from taugate.evidence.few_labels.shares import JudgedSample, UnjudgedSample, labels_alone
+from taugate.policy.arrays import Float64
 
 World = Callable[[np.random.Generator, tuple[int, int]], tuple[Float64, Float64]]  # outcomes and scores, of any shape
 TRIALS = 1000

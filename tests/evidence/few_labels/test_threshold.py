@@ -5,7 +5,8 @@ import pytest
 
 from taugate.evidence.few_labels.population import loss_scores, losses
 from taugate.evidence.few_labels.prediction_powered import LossEstimates, candidate_thresholds
-from taugate.evidence.few_labels.shares import Float64, JudgedSample, UnjudgedSample
+from taugate.evidence.few_labels.shares import JudgedSample, UnjudgedSample
+from taugate.policy.arrays import Float64
 
 GRID = np.linspace(0.02, 1.0, 50).astype(np.float32)
 

@@ -11,6 +11,7 @@ import orjson
 import pytest
 
 from taugate.errors import EngineUnavailable, ReleaseError
+from taugate.policy.arrays import HybridVectors
 from taugate.release.layout import LEXICAL
 from taugate.retrieval.documents.filters import Filter, Not, OneOf
 from taugate.retrieval.engines import corpus
@@ -22,7 +23,6 @@ from taugate.retrieval.index.hybrid import HybridIndex
 from taugate.retrieval.index.top_k import DocumentSubset, TopK
 from taugate.retrieval.query import Query
 from taugate.retrieval.reader import Release, load
-from taugate.retrieval.vectors import HybridVectors
 from tests.engine_release import Pair, write_pair
 from tests.retrieval.engines.servers import NAMES, running
 

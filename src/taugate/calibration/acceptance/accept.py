@@ -46,6 +46,7 @@ from taugate.evidence.clusters import SamplingUnits
 from taugate.evidence.measure import CalibrationInputs
 from taugate.evidence.ranking import max_own_passages, own_passages_of
 from taugate.evidence.risk.losses import min_detectable_loss
+from taugate.policy.arrays import QueryVectors, StoredVectors, require_in_memory
 from taugate.release.manifest import IndexRecord
 from taugate.release.search_records import GateRecord
 from taugate.retrieval.encoder.encoder import ExportedEncoder
@@ -53,7 +54,6 @@ from taugate.retrieval.engines.connect import EngineRecord
 from taugate.retrieval.engines.corpus import NEAREST, EngineHybridIndex
 from taugate.retrieval.index.flat import SPARE
 from taugate.retrieval.index.top_k import Index, TopK
-from taugate.retrieval.vectors import QueryVectors, StoredVectors, require_in_memory
 
 BREADTHS = (1024, 512, 256, 128, 64, 32)
 

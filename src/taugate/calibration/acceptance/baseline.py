@@ -26,6 +26,7 @@ from taugate.evidence.ranking import (
     own_passages_of,
     positions_excluding_own,
 )
+from taugate.policy.arrays import Float32, QueryVectors, map_dense, require_in_memory
 from taugate.release.golden import TOLERANCE
 from taugate.release.manifest import IndexRecord
 from taugate.release.search_records import GateRecord, ProjectionRecord, SkippedCandidate
@@ -36,7 +37,7 @@ from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.hybrid import HybridIndex
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.top_k import Index, TopK
-from taugate.retrieval.vectors import Float32, Projection, QueryVectors, map_dense, require_in_memory
+from taugate.retrieval.vectors import Projection
 
 DEPTH = 10  # depth of NDCG in the query embeddings paper and in BEIR
 

@@ -34,12 +34,12 @@ from taugate.evidence.clusters import PerQuery, SamplingUnits
 from taugate.evidence.divisions import MIN_CALIBRATING, Parents
 from taugate.evidence.measure import CalibrationInputs
 from taugate.evidence.risk.losses import min_detectable_loss, paired_losses
+from taugate.policy.arrays import Float32
 from taugate.release.evidence import Interval
 from taugate.release.search_records import GateRecord, PairedLoss, candidate_name
 from taugate.retrieval.encoder.bert import Precision
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.vectors import Float32
 
 # Ascending. Smaller weights gain less, larger ones hardly more, on seven data sets (docs/benchmarks/hybrid.md).
 GRID = (0.3, 0.5, 0.7, 1.0)

@@ -21,6 +21,7 @@ from taugate.errors import EncoderError, InputError
 from taugate.evidence.acceptance import GateCandidate, judge, speeds
 from taugate.evidence.clusters import SamplingUnits
 from taugate.evidence.measure import CalibrationInputs
+from taugate.policy.arrays import Float32, QueryVectors, dense_of, map_dense
 from taugate.release.golden import TOLERANCE
 from taugate.release.names import INDEX_KINDS, Kind
 from taugate.release.search_records import GateRecord, SkippedCandidate
@@ -29,7 +30,7 @@ from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.index.approximate import AnyIndex, ApproximateIndex, build
 from taugate.retrieval.index.files import sizes
 from taugate.retrieval.index.top_k import DocumentScorer, Searchable, TopK
-from taugate.retrieval.vectors import Float32, Projection, QueryVectors, dense_of, map_dense
+from taugate.retrieval.vectors import Projection
 
 # Share of the exact top-K that an index may miss, as a share of the margin. On mixed_large accuracy@5 loses half of
 # that share, so an eighth of the margin is lost and the remainder allows for chance (docs/research/gate.md).

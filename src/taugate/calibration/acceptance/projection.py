@@ -19,9 +19,10 @@ from taugate.calibration.settings.settings import MARGIN, RETENTION, GateSetting
 from taugate.evidence.acceptance import GateCandidate, judge
 from taugate.evidence.divisions import random_folds
 from taugate.evidence.measure import CalibrationInputs
+from taugate.policy.arrays import Float32, dense_of, map_dense
 from taugate.release.search_records import GateRecord, ProjectionKind, ProjectionRecord, projection_name
 from taugate.retrieval.index.flat import FlatIndex
-from taugate.retrieval.vectors import Float32, Projection, dense_of, map_dense
+from taugate.retrieval.vectors import Projection
 
 # From every component to half of them: gains "can continue even until the retention ratio is around 50 %" (query
 # embeddings paper, Figure 4).

@@ -14,9 +14,9 @@ from taugate.calibration.job.calibration import CalibrationRequest, run_stages
 from taugate.calibration.job.release_stages import Calibration
 from taugate.calibration.progress import Job
 from taugate.calibration.settings.settings import CalibrationSettings
+from taugate.policy.arrays import dense_of, require_in_memory
 from taugate.release.names import METHODS
 from taugate.retrieval.encoder.encoder import FILES, ExportedEncoder, Role
-from taugate.retrieval.vectors import dense_of, require_in_memory
 
 # Queries timed one by one, and documents in a batch: some seconds for a large encoder. The shortest of a few times is
 # that of a machine with nothing else to do.

@@ -14,8 +14,8 @@ from taugate.data.labelled_queries import LabelledQuery
 from taugate.evidence.clusters import cluster_bootstrap, clusters, effective_sample_size, intra_cluster_correlation
 from taugate.evidence.divisions import Parents
 from taugate.evidence.ranking import JudgedQueries
+from taugate.policy.arrays import CorpusVectors, Float32, blocks
 from taugate.release.records import QuerySetRecord
-from taugate.retrieval.vectors import CorpusVectors, Float32, blocks
 
 # In standard deviations of S_rand, so that encoders with high and with low similarities are comparable.
 MARGIN = 3.0

@@ -32,10 +32,10 @@ from taugate.evidence.relevance.fitting import (
     kind_shares,
     map_probabilities,
 )
-from taugate.policy.background import Background, ComputedBackground, Float64, ReadDocuments, mean_and_covariance
+from taugate.policy.arrays import CorpusVectors, Float32, Float64, QueryVectors, mean_and_covariance
+from taugate.policy.background import Background, ComputedBackground, ReadDocuments
 from taugate.policy.relevance import FEATURES, QUERY_FEATURES, Logistic, OnTopic, Relevance, features
 from taugate.policy.score_relevance import Components, ScoreRelevance, score_features
-from taugate.retrieval.vectors import CorpusVectors, Float32, QueryVectors
 
 # C of the factor P(on topic), and the share of off-topic questions that it assumes. With a half, as in the mixture, it
 # also lowers unusual queries that have an answer, and cuts by probability keep up to .03 more results. Of .5, .1, .03

@@ -17,11 +17,11 @@ from taugate.calibration.relevance.model import AppliedRelevance
 from taugate.data.beir import Dataset
 from taugate.evidence.measure import DeepFigures, SearchedQueries
 from taugate.evidence.relevance.fitting import UnansweredQuestions
+from taugate.policy.arrays import Float32
 from taugate.policy.policy import Mask
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.index.hybrid import words_of
 from taugate.retrieval.index.top_k import Index, TopK
-from taugate.retrieval.vectors import Float32
 
 Positions = NDArray[np.int64]
 # Words of four letters or more carry the subject of a question; shorter ones are mostly function words.

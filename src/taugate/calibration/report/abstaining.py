@@ -11,11 +11,11 @@ from taugate.calibration.formats import percent
 from taugate.calibration.study.outcomes import Calibrated
 from taugate.evidence.measure import abstention, risk_coverage
 from taugate.evidence.ranking import ScoredQueries
+from taugate.policy.arrays import Float32
 from taugate.policy.names import PolicyKind
 from taugate.policy.policy import POLICIES
 from taugate.release.outcome_records import Abstention
 from taugate.release.refusal_records import RequestedLimits
-from taugate.retrieval.vectors import Float32
 
 _POINTS = 200
 _SERIES = ("s-accuracy", "s-random", "s-ndcg")  # a solid line for the score in force, which is the first

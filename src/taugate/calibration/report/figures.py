@@ -12,11 +12,11 @@ from taugate.calibration.charts import Axis, Chart, Dot, Figure, LegendEntry
 from taugate.calibration.formats import brief, count, fixed, percent
 from taugate.calibration.study.outcomes import Calibrated
 from taugate.evidence.measure import Rows, bootstrapped
+from taugate.policy.arrays import Float32
 from taugate.policy.names import Metric, PolicyKind
 from taugate.policy.policy import POLICIES, keep
 from taugate.release.evidence import RelevanceRecord, ReliabilityBin
 from taugate.release.names import METHODS
-from taugate.retrieval.vectors import Float32
 
 _THRESHOLDS = 60
 # Queries drawn for one point of a band: twice the default of 500 × 100.

@@ -25,7 +25,7 @@ from taugate.calibration.report.tradeoff import RetrievedDocument, retrieved_doc
 from taugate.calibration.study.outcomes import Calibrated, calibration_questions
 from taugate.evidence.divisions import QueryRoles
 from taugate.evidence.ranking import JudgedQueries
-from taugate.policy.background import Float64
+from taugate.policy.arrays import Float64
 from taugate.policy.policy import Mask
 from taugate.release.queries import CalibrationQuestion, Outcome
 

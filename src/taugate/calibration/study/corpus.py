@@ -26,12 +26,12 @@ from taugate.evidence.measure import CalibrationInputs, PartName, QueryPart
 from taugate.evidence.ranking import JudgedQueries, own_passages_of, search_excluding_own
 from taugate.evidence.relevance.fitting import Unanswered, UnansweredQuestions
 from taugate.policy.abstention import AnswerRule
+from taugate.policy.arrays import Float32, dense_of
 from taugate.policy.policy import Mask
 from taugate.retrieval.index.hybrid import vector_index, words_of
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.top_k import Index
-from taugate.retrieval.index.word_match import DocumentWords
-from taugate.retrieval.vectors import Float32, dense_of
+from taugate.retrieval.index.word_match import DocumentWords, index_of
 
 # Similarities of equal vectors differ by a few units in the last place of float32, 6e-8 near 1.
 _ROUNDING = 1e-6
@@ -181,12 +181,12 @@ class CorpusSearch(Search):
     def _document_words(self, kept: AnswerRule | None) -> DocumentWords:
         """Return the words of the documents: those of the search, or indexed in the way of an inherited rule."""
         documents = self.inputs.dataset.documents
-        words = None if kept is None else kept.score.signals.words
+        words = None if kept is None else index_of(kept.score.signals.words)
         hybrid = words_of(self.index)
         if hybrid is not None:
             return DocumentWords.of_documents(hybrid.lexical, documents)
         texts = (document.encoded_text for document in documents)
-        lexical = LexicalIndex.of(texts) if words is None else words.index.of_other_texts(texts)
+        lexical = LexicalIndex.of(texts) if words is None else words.of_other_texts(texts)
         return DocumentWords.of_documents(lexical, documents)
 
 

@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 from taugate.calibration.study.study import Study
 from taugate.data.labelled_queries import LabelledQuery
 from taugate.evidence.abstention.refusal import share_at_most
+from taugate.policy.arrays import Float32
 from taugate.policy.policy import POLICIES, Mask
 from taugate.policy.score_relevance import component_means
 from taugate.release.manifest import ReleaseManifest
 from taugate.release.outcome_records import PolicyRecord
 from taugate.release.queries import MAX_QUESTIONS, CalibrationQuestion, Outcomes, QuestionKind, Reference
 from taugate.release.records import CheckedAnswers
-from taugate.retrieval.vectors import Float32
 
 # Enough to reveal a wrong encoder, index or retriever, few enough to run at every start (32 × 3 ms on 2 cores).
 _GOLDEN_QUERIES = 32

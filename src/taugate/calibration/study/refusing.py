@@ -34,10 +34,10 @@ from taugate.evidence.measure import PartName, QueryPart, SearchedQueries
 from taugate.evidence.ranking import AnsweredQueries
 from taugate.evidence.rules import ThresholdRule
 from taugate.policy.abstention import AnswerRule, AnswerScore, Signals
+from taugate.policy.arrays import Float32
 from taugate.policy.policy import Mask
 from taugate.release.refusal_records import DoubledCorpus, QuestionKind, RefusalRecord
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.vectors import Float32
 
 # The mean of eight random halves has a third of the standard error of one. Tried with the cosine and eight seeds: with
 # half of squad_v2_dev and of squadshifts_new_wiki as the corpus, .839 and .743 of the off-topic questions were forecast

@@ -27,11 +27,11 @@ from taugate.evidence.divisions import ResultDocuments, grades_of, relevant_pass
 from taugate.evidence.measure import CalibrationInputs, QueryPart
 from taugate.evidence.ranking import JudgedQueries, own_passages_of, search_excluding_own
 from taugate.evidence.relevance.fitting import UnansweredQuestions
+from taugate.policy.arrays import Float32, QueryVectors
 from taugate.policy.score_relevance import SCALES, Components, RerankerScale
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.rerank.reranker import Reranker
 from taugate.retrieval.rerank.stage import FIRST_SCORE, combined, rank
-from taugate.retrieval.vectors import Float32, QueryVectors
 
 
 @dataclass(frozen=True)

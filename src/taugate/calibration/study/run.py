@@ -15,10 +15,10 @@ from taugate.evidence.divisions import grades_of
 from taugate.evidence.measure import SearchedQueries, StudyInputs
 from taugate.evidence.ranking import JudgedQueries, ideal_dcg
 from taugate.policy.abstention import AnswerScore
+from taugate.policy.arrays import Float32
 from taugate.policy.score_relevance import SCALES, Components
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.vectors import Float32
 
 # Best scores that are equal say nothing about the query; if most are, no threshold on them can tell queries apart.
 _MOST = 0.5

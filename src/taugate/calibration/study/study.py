@@ -28,10 +28,10 @@ from taugate.evidence.divisions import QueryRoles
 from taugate.evidence.measure import PartName, QueryPart, SearchedQueries, StudyInputs
 from taugate.evidence.ranking import ScoredQueries
 from taugate.policy.abstention import AnswerRule, AnswerScore
+from taugate.policy.arrays import Float32
 from taugate.policy.score_relevance import NO_COMPONENTS, Components
 from taugate.release.evidence import IsotropyRecord
 from taugate.release.records import QuerySetRecord
-from taugate.retrieval.vectors import Float32
 
 
 @dataclass(frozen=True)

@@ -21,11 +21,12 @@ from taugate.evidence.few_labels.population import (
     losses,
 )
 from taugate.evidence.few_labels.prediction_powered import LossEstimates, ThresholdEstimate, candidate_thresholds
-from taugate.evidence.few_labels.shares import Float64, ShareEstimates
+from taugate.evidence.few_labels.shares import ShareEstimates
 from taugate.evidence.ranking import JudgedQueries, OwnPassages, discounts, search_excluding_own
 from taugate.evidence.risk import certify, words
 from taugate.evidence.rules import CONFIDENCE, ThresholdRule
 from taugate.evidence.threshold.policy_choice import ResultScorer
+from taugate.policy.arrays import Float32, Float64, concatenate
 from taugate.release.evidence import Certificate, Estimate, Interval
 from taugate.release.outcome_records import (
     LabelsRecord,
@@ -38,7 +39,6 @@ from taugate.release.outcome_records import (
     ThresholdInterval,
 )
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.vectors import Float32, concatenate
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from taugate.evidence.risk import words
 from taugate.evidence.risk.certify import certificate, certify, enough_queries
 from taugate.evidence.rules import ThresholdRule
 from taugate.evidence.threshold.policy_choice import CalibrationQueries, loss_limits
+from taugate.policy.arrays import Float32, QueryVectors
 from taugate.policy.names import PolicyKind
 from taugate.policy.relevance import Relevance
 from taugate.release.evidence import Certificate, StrataRecord, StratumRecord
@@ -35,7 +36,6 @@ from taugate.retrieval.documents.columns import TagColumn
 from taugate.retrieval.documents.filters import OneOf, Value, all_of, composed
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.index.top_k import DocumentSubset, Index, TopK
-from taugate.retrieval.vectors import Float32, QueryVectors
 
 Positions = NDArray[np.int64]
 Certificates = list[Certificate] | None

@@ -36,6 +36,7 @@ from taugate.evidence.ranking import OwnPassages, ScoredQueries, exclude_own, ma
 from taugate.evidence.risk.losses import min_detectable_loss, paired_losses
 from taugate.evidence.rules import CONFIDENCE
 from taugate.policy.abstention import AnswerRule
+from taugate.policy.arrays import Float32, QueryVectors
 from taugate.policy.policy import POLICIES, Mask, Policy, keep_answered
 from taugate.release.evidence import Interval
 from taugate.release.outcome_records import PolicyRecord
@@ -43,7 +44,6 @@ from taugate.retrieval.documents.store import DocumentStore
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.reader import Release
 from taugate.retrieval.rerank.stage import FIRST_SCORE, SecondStage, combined
-from taugate.retrieval.vectors import Float32, QueryVectors
 
 _METRICS = {"accuracy": "accuracy", "ndcg": "NDCG"}
 

@@ -13,7 +13,7 @@ from taugate.data.labelled_queries import LabelledQueries, LabelledQuery
 from taugate.data.lines import LineError, read_lines, stored_file
 from taugate.data.runs.run import Run, RunQuery
 from taugate.errors import InputError
-from taugate.retrieval.vectors import Float32
+from taugate.policy.arrays import Float32
 from taugate.storage.files import sha256_file
 
 _MISSING = "give the qrels of the run's queries, BEIR (.tsv with a header) or TREC"

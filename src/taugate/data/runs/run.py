@@ -20,8 +20,8 @@ from taugate.data.lines import LineError, read_lines, read_objects, required_tex
 from taugate.data.queries import Origin, read_origin
 from taugate.data.runs.search_request import finite_number
 from taugate.errors import InputError
+from taugate.policy.arrays import Float32
 from taugate.policy.score_relevance import SCALES, ScoreScale
-from taugate.retrieval.vectors import Float32
 from taugate.storage.files import Json, sha256_file
 
 _MISSING = "give a TREC run, or JSON Lines with query_id and results"

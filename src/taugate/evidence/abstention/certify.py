@@ -33,8 +33,8 @@ from taugate.evidence.risk.certify import CertifiedThreshold, LossLimit, certify
 from taugate.evidence.risk.steps import LossSteps
 from taugate.evidence.rules import AbstentionRule, ThresholdRule
 from taugate.policy.abstention import AnswerRule, ScoreName
+from taugate.policy.arrays import Float32
 from taugate.release.refusal_records import ErrorLimit, RefusalRecord, RequestedLimits, ScoreCandidate, TradeOff
-from taugate.retrieval.vectors import Float32
 
 # Shares of answerable queries refused at which the report gives the certified limit of the other error.
 _REFUSED = (0.01, 0.02, 0.05, 0.10, 0.20, 0.30, 0.50)

@@ -20,13 +20,12 @@ from taugate.calibration.relevance.model import lowest_scores
 from taugate.evidence.divisions import cluster_folds
 from taugate.evidence.relevance.fitting import fit_logistic
 from taugate.policy.abstention import AnswerScore, ScoreName, Signals, signals_of
-from taugate.policy.background import Float64, mean_and_covariance
+from taugate.policy.arrays import CorpusVectors, Float32, Float64, QueryVectors, mean_and_covariance
 from taugate.policy.relevance import Logistic
 from taugate.policy.score_relevance import Components
 from taugate.release.refusal_records import ScoreCandidate
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.index.word_match import DocumentWords
-from taugate.retrieval.vectors import CorpusVectors, Float32, QueryVectors
 
 # Inverse strength of the ridge penalty on standardised signals; docs/research/abstention.md compares other values.
 _STRENGTHS: Mapping[ScoreName, float] = {"model": 0.3, "components": 0.03}

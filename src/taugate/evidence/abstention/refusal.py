@@ -33,11 +33,11 @@ from taugate.evidence.risk.certify import upper_loss_limit
 from taugate.evidence.risk.steps import LossSteps
 from taugate.evidence.rules import CONFIDENCE, ThresholdRule
 from taugate.policy.abstention import AnswerRule, ScoreName
+from taugate.policy.arrays import Float32
 from taugate.policy.policy import POLICIES, Mask, keep
 from taugate.release.evidence import Interval
 from taugate.release.outcome_records import PolicyRecord
 from taugate.release.refusal_records import QuestionKind, RefusalRecord, RefusedQuestions
-from taugate.retrieval.vectors import Float32
 
 # Largest share of the right answers that the default ρ may lose: one query in seventy.
 MAX_LOST = 0.015

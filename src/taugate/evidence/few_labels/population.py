@@ -34,7 +34,8 @@ from numpy.typing import NDArray
 
 from taugate.evidence.clusters import ClusterIds
 from taugate.evidence.few_labels.prediction_powered import MIN_OUTCOMES, labels_and_machine
-from taugate.evidence.few_labels.shares import Float64, JudgedSample, ShareEstimates, UnjudgedSample, labels_alone
+from taugate.evidence.few_labels.shares import JudgedSample, ShareEstimates, UnjudgedSample, labels_alone
+from taugate.policy.arrays import Float64
 
 Scores = NDArray[np.floating]
 # With fewer completely judged answerable queries, their accuracy is too uncertain to weight traffic by it.

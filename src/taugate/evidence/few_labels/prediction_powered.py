@@ -57,7 +57,6 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from taugate.evidence.few_labels.shares import (
-    Float64,
     JudgedSample,
     ShareEstimates,
     UnjudgedSample,
@@ -65,6 +64,7 @@ from taugate.evidence.few_labels.shares import (
     design_effect,
     labels_alone,
 )
+from taugate.policy.arrays import Float64
 
 # With fewer hits, or fewer misses, a variance cannot be estimated.
 MIN_OUTCOMES = 5

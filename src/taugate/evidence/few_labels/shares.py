@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from taugate.evidence.clusters import ClusterIds
-
-Float64 = NDArray[np.float64]
+from taugate.policy.arrays import Float64
 
 
 @dataclass(frozen=True)

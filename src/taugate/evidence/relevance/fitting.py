@@ -18,11 +18,10 @@ from threadpoolctl import threadpool_limits
 
 from taugate.evidence.clusters import ClusterIds
 from taugate.evidence.divisions import Fold, cluster_folds
-from taugate.policy.background import Float64
+from taugate.policy.arrays import Float64, QueryVectors
 from taugate.policy.policy import Mask
 from taugate.policy.relevance import BetaCalibration, Logistic
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.vectors import QueryVectors
 
 # Share that the user's own have among the unanswerable ones, as they are what users ask. On three other sets than those
 # that chose it, the error of results with a relevance of .2 or more is .038 to .050, and .038 to .119 if all kinds

@@ -21,10 +21,8 @@ from taugate.evidence.clusters import SamplingUnits
 from taugate.evidence.divisions import QueryRoles
 from taugate.evidence.ranking import JudgedQueries
 from taugate.evidence.relevance.fitting import UNANSWERABLE_SHARE, kind_shares, mixture_weights
+from taugate.policy.arrays import Float32, Float64
 from taugate.release.evidence import Interval, RelevanceRecord, ReliabilityBin
-from taugate.retrieval.vectors import Float32
-
-Float64 = NDArray[np.float64]
 
 BINS = 10  # bins of equal width, as in Guo et al.'s experiments with up to 15; a user reads tenths
 LIKELY = 0.2  # most of the K results are clearly irrelevant and score below this; a reader weighs the remaining ones

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from taugate.evidence.clusters import SamplingUnits, Unit
 from taugate.evidence.ranking import JudgedQueries, discounts
 from taugate.evidence.risk.losses import DocumentBets, DocumentLosses
+from taugate.policy.arrays import Float32
 from taugate.policy.names import Metric
-from taugate.retrieval.vectors import Float32
 
 
 @dataclass(frozen=True)

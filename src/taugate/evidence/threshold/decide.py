@@ -14,12 +14,12 @@ from taugate.evidence.risk import words
 from taugate.evidence.risk.certify import CertifiedThreshold
 from taugate.evidence.rules import ThresholdRule
 from taugate.evidence.threshold.policy_choice import CalibrationQueries, choose_policy
+from taugate.policy.arrays import Float32
 from taugate.policy.names import Metric, PolicyKind
 from taugate.policy.policy import keep
 from taugate.release.evidence import Alternative, EvidenceRecord, Level
 from taugate.release.names import METHODS
 from taugate.release.outcome_records import PolicyRecord, UnrestrictedThreshold
-from taugate.retrieval.vectors import Float32
 
 PERCENTILES = np.arange(101)
 

@@ -12,14 +12,16 @@ import math
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from taugate.policy.abstention import ReadWords, WordMatch, Words
+from taugate.policy.arrays import Float64
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.index.lexical import LexicalIndex
-from taugate.retrieval.index.postings import MAX_COUNTED, Float64, Statistics, idf, offsets_of, position_type
+from taugate.retrieval.index.postings import MAX_COUNTED, Statistics, idf, offsets_of, position_type
 from taugate.retrieval.index.words import RULE, WordRule, characters, query_terms, term_of, words
 from taugate.storage.tensors import Arrays
 
@@ -46,20 +48,6 @@ class ReadableDocuments(Protocol):
     def __len__(self) -> int: ...
 
     def __getitem__(self, position: int, /) -> Document: ...
-
-
-class WordMatch(NamedTuple):
-    """The match of a query's words with w documents, as shares, 0…1, of the largest possible match.
-
-    Attributes:
-        bm25: (w,) BM25 of the documents.
-        idf: (w,) idf of the query's words that the document has.
-        best_sentence: Largest idf of the query's words in one sentence of a document.
-    """
-
-    bm25: Float64
-    idf: Float64
-    best_sentence: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,6 +94,28 @@ class DocumentWords:
                 shared = weights.keys() & set(sentence)
                 best = max(best, math.fsum(weights[word] for word in shared))
         return best
+
+
+def word_reader(documents: ReadableDocuments, lexical: LexicalIndex | None = None) -> ReadWords:
+    """Return what reads the words of documents from a score's file.
+
+    Args:
+        documents: The documents in the index.
+        lexical: Index of their words; None if the release has none, or has the words in the score's file, which was so
+            before scores had a lexical part.
+    """
+
+    def read(arrays: Arrays) -> DocumentWords | None:
+        rows = {part: arrays.pop(part) for part in TYPES if part in arrays}
+        index = from_sentences(rows, len(documents)) if rows else lexical
+        return None if index is None else DocumentWords.of_documents(index, documents)
+
+    return read
+
+
+def index_of(words: Words | None) -> LexicalIndex | None:
+    """Return the index of some words; None if there are none."""
+    return words.index if isinstance(words, DocumentWords) else None
 
 
 def split_sentences(text: str, rule: WordRule = RULE) -> Iterable[list[str]]:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from cachetools import LRUCache
 
+from taugate.policy.arrays import Float32
 from taugate.retrieval.query import Answer, Explanation, Query
-from taugate.retrieval.vectors import Float32
 from taugate.service.access.admission import Admission
 from taugate.service.metrics import Metrics
 from taugate.service.pipeline.record import (
