@@ -16,10 +16,11 @@ from benchmarks.encoding import encoded_set
 from benchmarks.evidence import plot
 from benchmarks.experiment import Experiment
 from benchmarks.markdown import share, table, verdict, with_error
+from taugate.calibration.metrics.inputs import clusters
 from taugate.evidence.abstention import certify
 from taugate.evidence.abstention.certify import CertifyingScores, certify_both
 from taugate.evidence.abstention.choose import EncodedCorpus, LabelledGroups, QueryGroup, choose_score, fit_score_model
-from taugate.evidence.clusters import SamplingUnits, clusters
+from taugate.evidence.clusters import SamplingUnits
 from taugate.evidence.rules import MAX_EMPTY, AbstentionRule
 from taugate.policy.abstention import MODEL_SIGNALS
 from taugate.policy.arrays import Float32

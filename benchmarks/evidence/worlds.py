@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.experiment import Experiment
+from taugate.calibration.metrics.inputs import clusters
 from taugate.data.beir import read_dataset
-from taugate.evidence.clusters import SamplingUnits, clusters
+from taugate.evidence.clusters import SamplingUnits
 from taugate.evidence.risk.losses import Statement
 
 Counts = NDArray[np.int64]  # queries, with a sign if some are gained

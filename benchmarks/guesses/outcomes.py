@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 
 from benchmarks.calibrated import IndexedSet
 from benchmarks.guesses.rules import CERTIFIED, DEFAULT, GUESSES
+from taugate.calibration.metrics.inputs import clusters
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.study.decide import decide
 from taugate.calibration.threshold.shortage import evidence_bound
 from taugate.data.judgements import TEST
-from taugate.evidence.clusters import ClusterIds, cluster_bootstrap, clusters
+from taugate.evidence.clusters import ClusterIds, cluster_bootstrap
 from taugate.evidence.ranking import JudgedQueries
 from taugate.evidence.rules import ThresholdRule
 from taugate.release.evidence import Interval

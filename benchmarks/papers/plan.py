@@ -12,6 +12,7 @@ from benchmarks.encoding import is_encoded
 from benchmarks.papers.encoders import PaperEncoder, encoders
 from benchmarks.searched import EncodedSplit
 from taugate.calibration.metrics.embeddings import TRANSFORMATIONS, isotropy
+from taugate.calibration.metrics.judging import judge_queries
 from taugate.calibration.settings.settings import DEFAULT_OVERLAP_PERCENTILE, CalibrationSettings
 from taugate.drift.signals import overlap_thresholds, share_above
 from taugate.evidence.clusters import SamplingUnits
@@ -158,7 +159,7 @@ def _judged(data: Path, name: str, encoder: str, variant: str) -> tuple[JudgedQu
     if variant != BASELINE:
         projection = TRANSFORMATIONS[variant](documents)
         documents, vectors = projection.apply(documents), projection.apply(vectors)
-    judged = JudgedQueries.judge(encoded.queries, vectors, FlatIndex.build(documents), K)
+    judged = judge_queries(encoded.queries, vectors, FlatIndex.build(documents), K)
     return judged, documents, vectors
 
 

@@ -7,14 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from taugate.calibration.acceptance.baseline import RankingOutcomes
+from taugate.calibration.metrics.judging import judge_queries, ranking_outcomes
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.data.beir import Dataset, read_dataset
 from taugate.data.runs.judged_run import JudgedRun
 from taugate.data.runs.run import Run
 from taugate.errors import InputError
 from taugate.evidence.clusters import SamplingUnits
-from taugate.evidence.ranking import JudgedQueries
 from taugate.evidence.risk.steps import LossSteps
 from taugate.retrieval.index.flat import FlatIndex
 
@@ -95,7 +94,7 @@ def test_ndcg_keeps_gains_of_lower_grades(tmp_path: Path) -> None:
     graded, every = (read(folder, lowest, tmp_path / str(lowest)).answerable for lowest in (2, None))
     every = [query for query in every if query.id != "q2"]
     positions = np.array([[0, 2, 1, 3], [4, 0, 1, 2]])
-    own, all_grades = (RankingOutcomes.judge(queries, positions, 2) for queries in (graded, every))
+    own, all_grades = (ranking_outcomes(queries, positions, 2) for queries in (graded, every))
     assert (own.accuracy.tolist(), all_grades.accuracy.tolist()) == ([0.0, 0.0], [1.0, 1.0])
     np.testing.assert_array_equal(own.ndcg, all_grades.ndcg)
     assert own.ndcg[0] == pytest.approx((1 + 3 / 2) / (3 + 1 / np.log2(3)))
@@ -106,7 +105,7 @@ def test_lost_ndcg_agrees_with_its_steps(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     vectors = rng.standard_normal((8, 4)).astype(np.float32)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    judged = JudgedQueries.judge(queries, vectors[6:], FlatIndex.build(vectors[:6]), 5)
+    judged = judge_queries(queries, vectors[6:], FlatIndex.build(vectors[:6]), 5)
     steps = LossSteps.of_ndcg(judged, judged.top.scores, SamplingUnits.from_clusters(np.arange(2)))
     for tau in np.unique(judged.top.scores):
         kept = judged.top.scores >= tau

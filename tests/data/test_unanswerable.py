@@ -5,9 +5,9 @@ from pathlib import Path
 import orjson
 import pytest
 
+from taugate.calibration.metrics.inputs import clusters
 from taugate.data.beir import Dataset, read_dataset, read_people
 from taugate.errors import InputError
-from taugate.evidence.clusters import clusters
 from taugate.ingestion.importers.target import SourceQueries
 from taugate.ingestion.labels.population import Population, population
 

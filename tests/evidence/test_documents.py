@@ -12,12 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taugate.calibration.acceptance.baseline import DEPTH, SearchTrial
+from taugate.calibration.acceptance.baseline import SearchTrial
+from taugate.calibration.metrics.inputs import clusters
+from taugate.calibration.metrics.judging import chance_of_a_hit, grades_of, judge_queries, relevant_passages
 from taugate.data.beir import read_dataset
 from taugate.data.labelled_queries import LabelledQuery
-from taugate.evidence.clusters import SamplingUnits, clusters
-from taugate.evidence.divisions import HoldoutSplit, chance_of_a_hit, grades_of, relevant_passages
-from taugate.evidence.ranking import JudgedQueries
+from taugate.evidence.acceptance import DEPTH
+from taugate.evidence.clusters import SamplingUnits
+from taugate.evidence.divisions import HoldoutSplit
 from taugate.evidence.risk.steps import LossSteps
 from taugate.retrieval.index.flat import FlatIndex
 
@@ -150,7 +152,7 @@ def test_figures_equal_their_definitions(world: World) -> None:
     answerable, unanswerable, parents = read(world.corpus, world.qrels)
     judged_against = [world.qrels[query.id] for query in answerable]
     rows = [int(query.id[1:]) for query in answerable]
-    judged = JudgedQueries.judge(answerable, world.queries[rows], FlatIndex.build(world.vectors), world.k, parents)
+    judged = judge_queries(answerable, world.queries[rows], FlatIndex.build(world.vectors), world.k, parents)
     decisions = world.decisions[rows]
     similarity = world.similarity()
     assert [query.id for query in answerable] == [
@@ -194,7 +196,7 @@ def test_gate_outcomes_equal_definitions(world: World) -> None:
 def test_further_chunks_of_document_are_unlabelled(world: World) -> None:
     answerable, _, parents = read(world.corpus, world.qrels)
     rows = [int(query.id[1:]) for query in answerable]
-    judged = JudgedQueries.judge(answerable, world.queries[rows], FlatIndex.build(world.vectors), world.k, parents)
+    judged = judge_queries(answerable, world.queries[rows], FlatIndex.build(world.vectors), world.k, parents)
     passages = {name for name, _ in world.corpus}
     for place, row in enumerate(rows):
         grades, seen = world.qrels[f"q{row}"], set()
@@ -223,8 +225,8 @@ def test_trivial_parents_change_no_figure(world: World) -> None:
     in_chunks = [LabelledQuery(item.id, item.text, item.relevant, chunks={}) for item in answerable]
     vectors = world.queries[[int(query.id[1:]) for query in answerable]]
     index = FlatIndex.build(world.vectors)
-    one = JudgedQueries.judge(answerable, vectors, index, world.k)
-    other = JudgedQueries.judge(in_chunks, vectors, index, world.k, own)
+    one = judge_queries(answerable, vectors, index, world.k)
+    other = judge_queries(in_chunks, vectors, index, world.k, own)
     decisions = world.decisions[: len(answerable)]
     for name in ("grades", "ideal", "correct", "labelled", "relevant"):
         assert getattr(one, name).tobytes() == getattr(other, name).tobytes(), name

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 from ir_measures import nDCG
 
+from taugate.calibration.metrics.judging import judge_queries
 from taugate.cli import main as cli
 from taugate.data.labelled_queries import LabelledQuery
-from taugate.evidence.ranking import JudgedQueries
 from taugate.release.layout import ENCODER_FOLDER
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.index.files import load_index
@@ -245,6 +245,6 @@ def test_ndcg_agrees_with_ir_measures(
     expected = [measured[f"q{row}"] for row in range(80)]
     assert 0 < np.mean(expected) < 1
     labelled = [LabelledQuery(f"q{row}", "?", relevant) for row, relevant in enumerate(grades)]
-    judged = JudgedQueries.judge(labelled, questions, FlatIndex.build(documents), k)
+    judged = judge_queries(labelled, questions, FlatIndex.build(documents), k)
     np.testing.assert_allclose(judged.ndcg(), expected, atol=TOLERANCE)
     np.testing.assert_allclose(oracle.per_query, expected, atol=TOLERANCE)

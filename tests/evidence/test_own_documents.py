@@ -6,9 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from taugate.calibration.acceptance.baseline import RankingOutcomes
+from taugate.calibration.metrics.judging import (
+    exclude_own,
+    positions_excluding_own,
+    ranking_outcomes,
+    search_excluding_own,
+)
 from taugate.data.labelled_queries import LabelledQuery
-from taugate.evidence.ranking import exclude_own, positions_excluding_own, search_excluding_own
 from taugate.registry.catalog import current_id
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.top_k import TopK
@@ -86,7 +90,7 @@ def test_release_serves_own_documents(tmp_path: Path, calibrate: Capture) -> Non
 
 def test_gate_excludes_own_documents() -> None:
     queries = [LabelledQuery("d0", "a", {1: 1}, own_passages=(0,)), LabelledQuery("q", "b", {1: 1})]
-    outcomes = RankingOutcomes.judge(queries, np.array([[0, 1, 2], [2, 1, 0]]), 1)
+    outcomes = ranking_outcomes(queries, np.array([[0, 1, 2], [2, 1, 0]]), 1)
     assert outcomes.accuracy.tolist() == [1, 0]
     assert outcomes.ndcg.tolist() == [1, pytest.approx(1 / np.log2(3))]
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from taugate.calibration.metrics.inputs import DeepFigures
 from taugate.data.labelled_queries import LabelledQuery
-from taugate.evidence.measure import DeepFigures
 from taugate.policy.arrays import Float32
 from taugate.retrieval.index.flat import FlatIndex
 

@@ -18,9 +18,9 @@ from taugate.adaptation.settings import writing_to
 from taugate.adaptation.training.plan import StagePlan
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.source import is_exported
+from taugate.calibration.metrics.judging import relevant_passages
 from taugate.calibration.progress import Job
 from taugate.errors import EncoderError, InputError
-from taugate.evidence.divisions import relevant_passages
 from taugate.release.adaptation import RecipeName, StageRecord
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.storage.folders import publish_folder, staging_folder

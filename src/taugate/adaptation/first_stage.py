@@ -10,11 +10,12 @@ from taugate.adaptation.pairs import AdaptationQueries, PairedTexts
 from taugate.adaptation.parts import TRAIN
 from taugate.adaptation.recipes import EncodedPairs
 from taugate.adaptation.training.cross_encoding import ScoredPairs
-from taugate.calibration.acceptance.baseline import DEPTH, LexicalPart, SearchTrial
+from taugate.calibration.acceptance.baseline import LexicalPart, SearchTrial
 from taugate.calibration.acceptance.better_lists import GRID
+from taugate.calibration.metrics.judging import relevant_passages
 from taugate.calibration.settings.settings import LexicalChoice
 from taugate.data.labelled_queries import LabelledQuery
-from taugate.evidence.divisions import relevant_passages
+from taugate.evidence.acceptance import DEPTH
 from taugate.policy.arrays import Float32, QueryVectors
 from taugate.retrieval.documents.store import DocumentStore
 from taugate.retrieval.index.lexical import LexicalIndex

@@ -20,11 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.adaptation.parts import TRAIN, UNSEEN, VALIDATION, CorpusParts
+from taugate.calibration.metrics.inputs import clusters
 from taugate.data.beir import Dataset
 from taugate.data.labelled_queries import LabelledQuery
 from taugate.data.queries import PEOPLE
 from taugate.errors import InputError
-from taugate.evidence.clusters import clusters
 from taugate.evidence.divisions import Parents
 from taugate.ingestion.queries.generate import crop, sampling_key
 from taugate.policy.arrays import Float32

@@ -11,14 +11,16 @@ from taugate.adaptation.linear import CENTRINGS, EXPONENTS, LinearMap, Principal
 from taugate.adaptation.pairs import AdaptationQueries, PairedTexts
 from taugate.adaptation.parts import TRAIN
 from taugate.adaptation.settings import Recipe
-from taugate.calibration.acceptance.baseline import DEPTH, SearchTrial
+from taugate.calibration.acceptance.baseline import SearchTrial
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.corpus import encode
+from taugate.calibration.metrics.judging import relevant_passages
 from taugate.calibration.progress import Job
 from taugate.data.labelled_queries import LabelledQuery
 from taugate.errors import InputError
+from taugate.evidence.acceptance import DEPTH
 from taugate.evidence.clusters import PerQuery
-from taugate.evidence.divisions import Parents, relevant_passages
+from taugate.evidence.divisions import Parents
 from taugate.policy.arrays import Float32
 from taugate.release.adaptation import RecipeName, RecipeTrial, TrainingRecord, WhiteningRecord
 from taugate.retrieval.documents.store import DocumentStore

@@ -28,11 +28,13 @@ from taugate.adaptation.training.run import Schedule, TrainingRun
 from taugate.calibration.acceptance.better_lists import JudgedStage, JudgingQueries, StageResults
 from taugate.calibration.comparison.measures import encode_with
 from taugate.calibration.encoding.source import model_folder
+from taugate.calibration.metrics.inputs import clusters
 from taugate.calibration.progress import Job
-from taugate.calibration.settings.settings import CandidateSettings, GateSettings
+from taugate.calibration.settings.settings import CandidateSettings
 from taugate.calibration.study.reranked import RerankedCandidates, score_pairs
 from taugate.data.labelled_queries import LabelledQuery
-from taugate.evidence.clusters import SamplingUnits, clusters
+from taugate.evidence.clusters import SamplingUnits
+from taugate.evidence.rules import GateSettings
 from taugate.release.adaptation import RERANKER_ADAPTATION, RerankerAdaptation, StageRecord
 from taugate.retrieval.documents.store import DocumentStore
 from taugate.retrieval.encoder.encoder import ExportedEncoder

@@ -9,24 +9,37 @@ is not cheaper, such as an adapted encoder, has to be better instead: its loss o
 """
 
 import math
-import statistics
-import time
-from collections.abc import Callable, Sequence, Sized
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.calibration.acceptance.baseline import RankingOutcomes
-from taugate.calibration.settings.settings import MARGIN, GateSettings
 from taugate.evidence.clusters import PerQuery, SamplingUnits
 from taugate.evidence.risk.losses import MeanLoss, min_detectable_loss, paired_losses, sample_size_factor
+from taugate.evidence.rules import MARGIN, GateSettings
 from taugate.release.evidence import Interval
 from taugate.release.search_records import GateRecord, GateStatement, PairedLoss
 
-_ROUNDS = 3
-_Batch = TypeVar("_Batch", bound=Sized)
+DEPTH = 10  # depth of NDCG in the query embeddings paper and in BEIR
+
+
+@dataclass(frozen=True)
+class RankingOutcomes:
+    """Accuracy@K and NDCG@10 of each of q queries.
+
+    Attributes:
+        accuracy: (q,) float64, 0 or 1.
+        ndcg: (q,) float64, in 0…1.
+    """
+
+    accuracy: PerQuery
+    ndcg: PerQuery
+
+    def shifted(self, before: Self, after: Self) -> Self:
+        """Add the change from `before` to `after`, two outcomes of the same q queries, query by query."""
+        return type(self)(self.accuracy + after.accuracy - before.accuracy, self.ndcg + after.ndcg - before.ndcg)
 
 
 @dataclass(frozen=True)
@@ -192,37 +205,3 @@ def gate_line(record: GateRecord) -> str:
         f"gate: {record.candidate}: {verdict}, {losses}; margin {record.margin:g}{average}, "
         f"p = {record.p_adjusted:.3g}; {record.n:,} queries cannot exclude a loss below {record.least:.4f}{needed}"
     )
-
-
-def speeds(
-    baseline: Callable[[_Batch], object], candidate: Callable[[_Batch], object], batch: _Batch, lone: Sequence[_Batch]
-) -> dict[str, float]:
-    """Time a candidate against its baseline, as medians over rounds.
-
-    The two alternate within a round, so that changes in the machine's load affect both alike.
-
-    Args:
-        baseline: Answers a batch of queries.
-        candidate: Answers a batch of queries.
-        batch: Queries answered together.
-        lone: Batches of one query each.
-
-    Returns:
-        `queries_per_second` of the batch and `milliseconds` of a lone query; for the baseline, the same names with the
-        prefix `baseline_`.
-    """
-    ways = {"baseline_": baseline, "": candidate}
-    batched: dict[str, list[float]] = {name: [] for name in ways}
-    alone: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(_ROUNDS):
-        for name, answer in ways.items():
-            batched[name].append(_seconds(answer, batch))
-            alone[name] += [_seconds(answer, query) for query in lone]
-    gain = {f"{name}queries_per_second": len(batch) / statistics.median(times) for name, times in batched.items()}
-    return gain | {f"{name}milliseconds": 1000 * statistics.median(times) for name, times in alone.items()}
-
-
-def _seconds(answer: Callable[[_Batch], object], batch: _Batch) -> float:
-    began = time.perf_counter()
-    answer(batch)
-    return time.perf_counter() - began

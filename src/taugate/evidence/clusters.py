@@ -1,18 +1,11 @@
 """Clusters of queries that were drawn together, and the effective sample size of a query set."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
-from taugate.data.judgements import HUMAN, TRAFFIC
-from taugate.data.labelled_queries import LabelledQueries, LabelledQuery
-from taugate.data.queries import PEOPLE
-from taugate.ingestion.queries.generate import normalized
 from taugate.release.evidence import Drawn, EvidenceRecord, Interval
 
 ClusterIds = NDArray[np.int64]
@@ -61,16 +54,6 @@ class SamplingUnits:
         """Compute the design effect of all labelled queries of a kind, from the (q,) cluster of each."""
         sizes = np.unique(clusters, return_counts=True)[1]
         return cls(clusters, float(sizes @ sizes) / len(clusters))
-
-    @classmethod
-    def of_queries(cls, queries: Sequence[LabelledQuery], drawn: Drawn | None) -> Self:
-        """Find the clusters of all labelled queries of a kind.
-
-        Args:
-            queries: The queries.
-            drawn: How they were drawn, None to assume documents.
-        """
-        return replace(cls.from_clusters(sampling_clusters(queries, drawn)), drawn=drawn)
 
     def usual_cap(self) -> int:
         """Return the number of queries that nine in ten documents do not exceed."""
@@ -142,45 +125,6 @@ class SamplingUnits:
     def take(self, rows: NDArray[np.int64]) -> Self:
         """Take the queries at `rows`; the unit stays that of all queries."""
         return replace(self, clusters=self.clusters[rows])
-
-
-def how_drawn(dataset: LabelledQueries) -> Drawn | None:
-    """Tell how the labelled queries were drawn from their split and origins; None if these do not say it.
-
-    Users ask queries one by one (traffic), and `taugate judge` draws a random sample of queries. Crops and questions of
-    a language model are made from documents.
-    """
-    origins = {query.origin for query in dataset.answerable}
-    if origins - PEOPLE:
-        return "documents"
-    return "queries" if dataset.split in {HUMAN, TRAFFIC} or origins == {"traffic"} else None
-
-
-def sampling_clusters(queries: Sequence[LabelledQuery], drawn: Drawn | None) -> ClusterIds:
-    """Number the clusters of queries that were drawn together, (q,): single queries, or those that share documents."""
-    return np.arange(len(queries)) if drawn == "queries" else clusters(queries)
-
-
-def clusters(queries: Sequence[LabelledQuery]) -> ClusterIds:
-    """Number the clusters of queries, (q,): 0, 1, … in order of first appearance.
-
-    Queries that share a document are in one cluster, directly or through other queries. The documents of an answerable
-    query are its relevant ones. Those of an unanswerable query are the ones it was judged against: a question that a
-    document does not answer is still about that document. Unanswerable queries without a document share a cluster if
-    their texts are equal.
-    """
-    texts: dict[str, int] = {}  # a number below 0 for each text, beside the positions of documents
-    about = [
-        tuple(query.relevant) or query.judged or (texts.setdefault(normalized(query.text), -1 - len(texts)),)
-        for query in queries
-    ]
-    owners = np.repeat(np.arange(len(queries)), [len(documents) for documents in about])
-    positions = np.array([position for documents in about for position in documents], dtype=np.int64)
-    _, document_numbers = np.unique(positions, return_inverse=True)
-    nodes = len(queries) + len(positions)  # every query, then every document; unused nodes have no edge
-    edges = coo_array((np.ones(len(owners)), (owners, len(queries) + document_numbers)), shape=(nodes, nodes))
-    components: NDArray[np.int32] = connected_components(edges, directed=False)[1]
-    return components[: len(queries)].astype(np.int64)  # scipy numbers components by their first node: a query
 
 
 def intra_cluster_correlation(per_query: PerQuery, cluster_ids: ClusterIds) -> float:

@@ -9,16 +9,15 @@ Divisions of queries: holdout, roles in a calibration, and folds, by query or by
 documents the generator it draws from; docs/calibration.md has the order of the draws.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Self
+from typing import Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.calibration.settings.settings import CalibrationSettings
-from taugate.data.labelled_queries import LabelledQuery
 from taugate.evidence.clusters import ClusterIds, SamplingUnits
+from taugate.evidence.rules import ThresholdRule
 from taugate.policy.policy import Mask
 
 Parents = NDArray[np.int32] | None
@@ -46,48 +45,9 @@ class ResultDocuments:
     numbers: NDArray[np.int32]
     labelled: Mask
 
-    @classmethod
-    def of(
-        cls,
-        queries: Sequence[LabelledQuery],
-        positions: Positions,
-        grades: NDArray[np.int64],
-        parents: NDArray[np.int32],
-    ) -> Self:
-        """Look up the documents of results.
-
-        Args:
-            queries: q queries.
-            positions: (q, K) positions of their results, best first.
-            grades: (q, K), as `grades_of` returns them.
-            parents: (N,) int32.
-        """
-        numbers, relevant = parents[positions], grades >= 1
-        rows = zip(queries, numbers.tolist(), strict=True)
-        named = [[document in (query.chunks or ()) for document in row] for query, row in rows]
-        further = relevant & ~first_of_document(numbers, relevant)
-        return cls(numbers, ~further | np.array(named, dtype=np.bool_).reshape(numbers.shape))
-
     def take(self, rows: Positions) -> Self:
         """Take the queries at `rows`, in that order."""
         return type(self)(self.numbers[rows], self.labelled[rows])
-
-
-def grades_of(queries: Sequence[LabelledQuery], positions: Positions, parents: Parents) -> NDArray[np.int64]:
-    """Look up the grade of each result's document, (q, K) int64: 1 or more if the result is a relevant passage.
-
-    It is negative if the document does not answer and gains in NDCG, and 0 otherwise.
-
-    Args:
-        queries: q queries.
-        positions: (q, K) positions of their results.
-        parents: Parents in the corpus.
-    """
-    _check_corpus(queries, parents)
-    documents = positions if parents is None else parents[positions]
-    rows = zip(queries, positions.tolist(), documents.tolist(), strict=True)
-    grades = [[query.grade(*result) for result in zip(results, owners, strict=True)] for query, results, owners in rows]
-    return np.array(grades, dtype=np.int64).reshape(positions.shape)
 
 
 def first_of_document(documents: NDArray[np.int32], shown: Mask) -> Mask:
@@ -108,59 +68,38 @@ def first_of_document(documents: NDArray[np.int32], shown: Mask) -> Mask:
     return first
 
 
-def relevant_passages(queries: Sequence[LabelledQuery], parents: Parents) -> list[Positions]:
-    """Return for each query the positions of its relevant passages, (p,) int64."""
-    _check_corpus(queries, parents)
-    if parents is None:
-        return [np.array([*query.relevant], dtype=np.int64) for query in queries]
-    by_document = np.argsort(parents, kind="stable")
-    ordered = parents[by_document]
-    relevant = []
-    for query in queries:
-        named = query.chunks or {}
-        documents = [document for document in query.relevant if document not in named]
-        starts, ends = (np.searchsorted(ordered, documents, side=side).tolist() for side in ("left", "right"))
-        parts = [by_document[start:end] for start, end in zip(starts, ends, strict=True)]
-        parts += [np.array(chunks, dtype=np.int64) for chunks in named.values()]
-        relevant.append(np.concatenate([np.arange(0), *parts]))
-    return relevant
-
-
-def chance_of_a_hit(queries: Sequence[LabelledQuery], parents: Parents, passages: int, k: int) -> float:
-    """Return the accuracy of random results if each query had one of its relevant documents.
-
-    It is K/N if every document is one passage. A document of c relevant chunks is among K random passages with the
-    probability 1 − Π (N − c − i) / (N − i), i = 0 … K − 1: an article in a hundred chunks is often found by luck.
-
-    Args:
-        queries: Answerable queries, at least one.
-        parents: Parents in the corpus.
-        passages: N, the number of passages in the corpus.
-        k: K, the number of results.
-    """
-    _check_corpus(queries, parents)
-    if parents is None:
-        return min(1.0, k / passages)
-    sizes = np.bincount(parents, minlength=passages)
-    drawn = np.arange(min(k, passages))
-    chances = []
-    for query in queries:
-        named = query.chunks or {}
-        relevant = np.array([len(named.get(document, ())) or sizes[document] for document in query.relevant])
-        missed = np.prod(np.maximum(passages - relevant[:, None] - drawn, 0) / (passages - drawn), axis=1)
-        chances.append(1 - missed.mean())
-    return float(np.mean(chances))
-
-
-def _check_corpus(queries: Sequence[LabelledQuery], parents: Parents) -> None:
-    """Prevent document labels from being read as passage labels, which would give wrong figures silently."""
-    if parents is None and any(query.chunks is not None for query in queries):
-        raise AssertionError("queries of a corpus in chunks are judged without its `parents`")
-
-
 def held_out(queries: int, holdout: float) -> int:
     """Return the number of held-out queries, round(h·n), for a holdout h in [0, 1)."""
     return round(holdout * queries)
+
+
+class DrawSettings(Protocol):
+    """The settings of a calibration that draw its queries and bootstraps."""
+
+    @property
+    def rule(self) -> ThresholdRule:
+        """How the threshold is chosen."""
+        ...
+
+    @property
+    def holdout(self) -> float:
+        """Share of queries held out."""
+        ...
+
+    @property
+    def bootstraps(self) -> int:
+        """m, the number of bootstraps."""
+        ...
+
+    @property
+    def sample_size(self) -> int:
+        """l, the number of queries of a bootstrap."""
+        ...
+
+    @property
+    def seed(self) -> int:
+        """Seed of all draws."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -176,7 +115,7 @@ class HoldoutSplit:
     heldout: Positions
 
     @classmethod
-    def draw(cls, rng: np.random.Generator, units: SamplingUnits, settings: CalibrationSettings) -> Self:
+    def draw(cls, rng: np.random.Generator, units: SamplingUnits, settings: DrawSettings) -> Self:
         """Divide by document if that is the unit and the rule divides by document, else by query.
 
         Args:

@@ -4,114 +4,27 @@ Accuracy, NDCG, COE, ROE, kept results and empty replies. Queries are searched o
 each query counts.
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
-from taugate.calibration.progress import Job
-from taugate.calibration.settings.settings import CalibrationSettings
-from taugate.data.beir import Dataset
-from taugate.data.labelled_queries import LabelledQueries, LabelledQuery
 from taugate.drift.signals import overlap_thresholds, share_above
-from taugate.evidence.clusters import SamplingUnits, cluster_bootstrap, sampling_clusters
-from taugate.evidence.divisions import HoldoutSplit, Parents, Positions, first_of_document, grades_of
-from taugate.evidence.ranking import JudgedQueries, ScoredQueries, own_passages_of, search_excluding_own
-from taugate.policy.arrays import Float32, QueryVectors
+from taugate.evidence.clusters import SamplingUnits, cluster_bootstrap
+from taugate.evidence.divisions import DrawSettings, HoldoutSplit, Positions
+from taugate.evidence.ranking import ScoredQueries
+from taugate.policy.arrays import Float32
 from taugate.policy.names import PolicyKind
 from taugate.policy.policy import keep
-from taugate.policy.score_relevance import NO_COMPONENTS, Components
 from taugate.release.evidence import Estimate, Interval
 from taugate.release.outcome_records import Abstention, MetricsRecord
-from taugate.retrieval.documents.store import Document
-from taugate.retrieval.index.top_k import Searchable, TopK
-
-RECALL_DEPTH, PRECISION_DEPTH = (
-    100,
-    10,
-)  # of the query generation paper (Table 8) and the query embeddings paper (Table 7)
 
 Rows = NDArray[np.int64]
 _BY_DOCUMENT = 1000  # bootstraps: their 2.5th percentile is the 25th value
 
 PartName = Literal["calibration", "heldout"]
-
-
-@dataclass(frozen=True)
-class DeepFigures:
-    """Means over queries.
-
-    Attributes:
-        recall: Share of a query's relevant documents among its first 100 results.
-        precision: Share of its first 10 results that are relevant documents; chunks of one document count once.
-    """
-
-    recall: float
-    precision: float
-
-    @classmethod
-    def measure(
-        cls, queries: Sequence[LabelledQuery], vectors: QueryVectors, index: Searchable, parents: Parents = None
-    ) -> "DeepFigures":
-        """Search the (q, d) vectors of q ≥ 1 answerable queries in the index of the passages."""
-        positions = search_excluding_own(index, own_passages_of(queries), vectors, RECALL_DEPTH).positions
-        relevant = grades_of(queries, positions, parents) >= 1
-        if parents is not None:
-            relevant = first_of_document(parents[positions], relevant)
-        return cls(
-            recall=float(np.mean(relevant.sum(axis=1) / [len(query.relevant) for query in queries])),
-            precision=float(relevant[:, :PRECISION_DEPTH].sum(axis=1).mean() / PRECISION_DEPTH),
-        )
-
-
-@dataclass(frozen=True)
-class SearchedQueries(ABC):
-    """Labelled queries with their results.
-
-    Attributes:
-        dataset: The queries.
-        judged: Results of the n answerable queries.
-        unanswerable: Results of the u unanswerable queries.
-        units: Sampling units of the answerable queries.
-    """
-
-    dataset: LabelledQueries
-    judged: JudgedQueries
-    unanswerable: TopK
-    units: SamplingUnits
-
-    @cached_property
-    def cluster_ids(self) -> NDArray[np.int64]:
-        """Clusters of the answerable queries, then of the unanswerable ones, (n + u,)."""
-        return sampling_clusters(self.dataset.answerable + self.dataset.unanswerable, self.units.drawn)
-
-    @property
-    @abstractmethod
-    def score_name(self) -> str:
-        """What results are compared by, for charts and sentences."""
-
-    @property
-    def shares(self) -> bool:
-        """Whether a share of the best score means something: scores are above 0, and 0 is no similarity."""
-        return True
-
-    @property
-    def components(self) -> tuple[Components, Components]:
-        """Component scores of the results of the answerable and of the unanswerable queries; empty without any."""
-        return NO_COMPONENTS, NO_COMPONENTS
-
-    def deep(self, members: NDArray[np.int64]) -> DeepFigures | None:
-        """Measure 100 results of the answerable queries at `members`; None if no more than the K results are known."""
-        return None
-
-    @abstractmethod
-    def document(self, number: int) -> Document:
-        """Return the passage with a number, as far as it is known here."""
 
 
 @dataclass(frozen=True)
@@ -131,9 +44,7 @@ class Resamples:
     seed: int
 
     @classmethod
-    def draw(
-        cls, rng: np.random.Generator, units: SamplingUnits, documents: int, settings: CalibrationSettings
-    ) -> Self:
+    def draw(cls, rng: np.random.Generator, units: SamplingUnits, documents: int, settings: DrawSettings) -> Self:
         """Draw the bootstrap rows first, then a random document for each query (docs/calibration.md).
 
         Args:
@@ -188,7 +99,7 @@ class DrawnQueries:
     parts: dict[PartName, QueryPart]
 
     @classmethod
-    def draw(cls, units: SamplingUnits, documents: int, settings: CalibrationSettings) -> Self:
+    def draw(cls, units: SamplingUnits, documents: int, settings: DrawSettings) -> Self:
         """Draw the split, then the resamples of each part, from `numpy.random.default_rng(seed)`.
 
         Args:
@@ -303,36 +214,3 @@ def risk_coverage(best: Float32, right: NDArray[np.float64]) -> tuple[NDArray[np
 def bootstrapped(per_query: NDArray[np.float64], rows: Rows) -> Interval:
     """Return the mean of a (q,) metric over the bootstraps of (m, l) rows, with its 95 % interval."""
     return Interval.of_bootstraps(per_query[rows].mean(axis=1))
-
-
-@dataclass(frozen=True)
-class StudyInputs:
-    """Labelled queries, their division, and the settings.
-
-    Attributes:
-        dataset: The labelled queries.
-        drawn: All answerable queries, with their division.
-        settings: Settings of the calibration.
-        job: Reports progress and warnings, and times the stages.
-    """
-
-    dataset: LabelledQueries
-    drawn: DrawnQueries
-    settings: CalibrationSettings
-    job: Job
-
-    @property
-    def units(self) -> SamplingUnits:
-        """Sampling units of the answerable queries."""
-        return self.drawn.units
-
-
-@dataclass(frozen=True)
-class CalibrationInputs(StudyInputs):
-    """The inputs of a calibration on a corpus.
-
-    Attributes:
-        dataset: Labelled queries and documents.
-    """
-
-    dataset: Dataset

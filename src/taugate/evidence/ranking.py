@@ -8,75 +8,19 @@ Accuracy and NDCG are of documents. If a document is searched in chunks, its rel
 and its further chunks gain nothing.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.data.labelled_queries import LabelledQuery
-from taugate.evidence.divisions import Parents, ResultDocuments, first_of_document, grades_of, relevant_passages
-from taugate.policy.arrays import Float32, QueryVectors
+from taugate.evidence.divisions import ResultDocuments, first_of_document
+from taugate.policy.arrays import Float32, Ranking
 from taugate.policy.names import Metric, PolicyKind
 from taugate.policy.policy import POLICIES, Mask, keep_answered, tried
-from taugate.retrieval.index.top_k import Searchable, TopK
 
-OwnPassages = Sequence[tuple[int, ...]]
 Positions = NDArray[np.int64]
-
-_PAIRS = 8192  # pairs of a query and a relevant passage scored at a time: a copy of 12 MB at 384 dimensions
-
-
-def own_passages_of(queries: Iterable[LabelledQuery]) -> OwnPassages:
-    """Return for each query the passages that are the query itself."""
-    return [query.own_passages for query in queries]
-
-
-def max_own_passages(own_passages: OwnPassages) -> int:
-    """Return how many additional passages a search has to find so that enough remain for every query."""
-    return max(map(len, own_passages), default=0)
-
-
-def search_excluding_own(index: Searchable, own_passages: OwnPassages, vectors: QueryVectors, k: int) -> TopK:
-    """Search every query for passages other than itself.
-
-    Args:
-        index: Index of N passages.
-        own_passages: Passages that are the query itself, by query.
-        vectors: (q, d) float32.
-        k: Number of results per query.
-
-    Returns:
-        (q, min(k, N - `max_own_passages`)) results.
-    """
-    return exclude_own(own_passages, index.search(vectors, k + max_own_passages(own_passages)))
-
-
-def exclude_own(own_passages: OwnPassages, top: TopK) -> TopK:
-    """Leave each query out of its own (q, c) results; (q, c - `max_own_passages`) remain."""
-    if not max_own_passages(own_passages):
-        return top
-    order = _others_first(own_passages, top.positions)
-    return TopK(np.take_along_axis(top.scores, order, axis=1), np.take_along_axis(top.positions, order, axis=1))
-
-
-def positions_excluding_own(own_passages: OwnPassages, positions: Positions) -> Positions:
-    """Leave each query out of the (q, c) positions of its own results; (q, c - `max_own_passages`) remain."""
-    return (
-        np.take_along_axis(positions, _others_first(own_passages, positions), axis=1)
-        if max_own_passages(own_passages)
-        else positions
-    )
-
-
-def _others_first(own_passages: OwnPassages, positions: Positions) -> Positions:
-    """Return the columns of other passages, in their order; (q, c - `max_own_passages`)."""
-    is_own = np.zeros(positions.shape, dtype=np.bool_)
-    for row, passages in enumerate(own_passages):
-        if passages:
-            is_own[row] = np.isin(positions[row], passages)
-    return np.argsort(is_own, axis=1, kind="stable")[:, : positions.shape[1] - max_own_passages(own_passages)]
 
 
 def accuracy(grades: NDArray[np.int64], kept: NDArray[np.bool_]) -> NDArray[np.float64]:
@@ -127,41 +71,18 @@ class JudgedQueries:
         documents: Documents of the results, None if every passage is a document.
     """
 
-    top: TopK
+    top: Ranking
     grades: NDArray[np.int64]
     ideal: NDArray[np.float64]
     correct: Float32
     documents: ResultDocuments | None = None
-
-    @classmethod
-    def judge(
-        cls, queries: Sequence[LabelledQuery], vectors: QueryVectors, index: Searchable, k: int, parents: Parents = None
-    ) -> Self:
-        """Search every query once; a query that is a document itself is left out of its own results.
-
-        Args:
-            queries: q queries.
-            vectors: (q, d) float32, in the order of the queries.
-            index: Index of the passages.
-            k: K, the number of results per query.
-            parents: Parents in the corpus.
-        """
-        top = search_excluding_own(index, own_passages_of(queries), vectors, k)
-        grades = grades_of(queries, top.positions, parents)
-        return cls(
-            top=top,
-            grades=grades,
-            ideal=np.array([ideal_dcg(query.gains, k) for query in queries]),
-            correct=_correct_similarity(queries, vectors, index, parents),
-            documents=None if parents is None else ResultDocuments.of(queries, top.positions, grades, parents),
-        )
 
     def __len__(self) -> int:
         return len(self.correct)
 
     def take(self, rows: NDArray[np.int64]) -> Self:
         """Take the queries at `rows`, in that order."""
-        top = TopK(self.top.scores[rows], self.top.positions[rows])
+        top = Ranking(self.top.scores[rows], self.top.positions[rows])
         documents = self.documents and self.documents.take(rows)
         return type(self)(top, self.grades[rows], self.ideal[rows], self.correct[rows], documents)
 
@@ -234,7 +155,7 @@ class ScoredQueries:
     """
 
     judged: JudgedQueries
-    unanswerable: TopK
+    unanswerable: Ranking
     relevance: Float32 | None
     unanswerable_relevance: Float32 | None
     answering: AnsweredQueries | None = None
@@ -311,18 +232,3 @@ class ScoredQueries:
         return ScoredQueries(
             self.judged.take(rows), self.unanswerable, relevance, self.unanswerable_relevance, answering, self.shares
         )
-
-
-def _correct_similarity(
-    queries: Sequence[LabelledQuery], vectors: QueryVectors, index: Searchable, parents: Parents
-) -> Float32:
-    """Return the similarity of the most similar relevant passage, the correct one (docs/calibration.md); (q,)."""
-    passages = relevant_passages(queries, parents)
-    owners = np.repeat(np.arange(len(queries)), [len(relevant) for relevant in passages])
-    positions = np.concatenate([np.arange(0), *passages])
-    correct = np.full(len(queries), -np.inf, dtype=np.float32)
-    for start in range(0, len(owners), _PAIRS):
-        pairs = slice(start, start + _PAIRS)
-        scores = index.score(vectors[owners[pairs]], positions[pairs, None])[:, 0]
-        np.maximum.at(correct, owners[pairs], scores)
-    return correct

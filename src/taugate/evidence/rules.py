@@ -1,5 +1,6 @@
 """Settings of the two rules: how the threshold is chosen, and when a query is refused as a whole."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Literal, Self, get_args
@@ -8,12 +9,12 @@ import numpy as np
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from taugate.data.labelled_queries import LabelledQueries
 from taugate.errors import InputError
 from taugate.evidence.options import Advice, Options, option_of
 from taugate.policy.names import Metric, ThresholdKind
 from taugate.policy.policy import POLICIES, DecisionScore
 from taugate.release.names import METHODS, STATEMENTS, Method, Statement
+from taugate.release.search_records import GateRecord
 
 PolicyChoice = Literal[ThresholdKind, "auto"]
 
@@ -260,11 +261,64 @@ class AbstentionRule(Options):
         taken = {"max_answered", "max_empty"} | (set() if certified else {"confidence"})
         return cls(**values), {name: value for name, value in options.items() if name not in taken}
 
-    def check(self, dataset: LabelledQueries) -> None:
-        """Raise InputError if the data set has no unanswerable queries, without which nothing can be certified."""
-        if not dataset.unanswerable:
+    def check(self, split: str, unanswerable: int) -> None:
+        """Raise InputError if a split has no unanswerable queries, without which nothing can be certified."""
+        if not unanswerable:
             raise InputError(
-                f"--max-answered {self.max_answered:g}: the split {dataset.split} has no unanswerable queries to "
+                f"--max-answered {self.max_answered:g}: the split {split} has no unanswerable queries to "
                 "measure it on; label some, each with a score of 0 for a document that does not answer it, or leave "
                 "out the option"
             )
+
+
+# Half a point: less than the papers' encoders differ, and what 600 queries or some 700 documents can show.
+MARGIN = 0.005
+# If no margin is given and the labels cannot show MARGIN, the margin is what they can show, up to five points. A useful
+# int8 encoder, projection or index loses less than that.
+WIDEST_MARGIN = 0.05
+
+
+@dataclass(frozen=True)
+class GateSettings(Options):
+    """The gate accepts a candidate if its mean loss is below the margin, with the confidence.
+
+    The constructor raises InputError for values out of bounds.
+    """
+
+    margin: Annotated[
+        Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)] | None,
+        Advice("give a loss of accuracy and NDCG above 0 and below 1"),
+    ] = Field(
+        default=None,
+        description=f"loss of accuracy@K and NDCG@10 that a cheaper search has to stay below (default: {MARGIN}, or "
+        "the smallest the labels can show)",
+    )
+    confidence: Annotated[
+        float,
+        Field(ge=0.5, lt=1, allow_inf_nan=False),
+        Advice("give a probability of 0.5 or more and below 1", "--gate-confidence"),
+    ] = Field(default=CONFIDENCE, description="confidence that the loss is below the margin")
+
+
+def default_margin(default: float, detectable: float) -> float:
+    """Choose a margin: the default, or the smallest loss that the labels can exclude if that is larger.
+
+    The latter is rounded up to a tenth of a point. If it is above WIDEST_MARGIN, the default is returned, and nothing
+    passes.
+
+    Args:
+        default: The margin if the labels can show it.
+        detectable: The smallest loss that the labels can exclude if nothing changes.
+    """
+    shown = math.ceil(1000 * detectable - 1e-9) / 1000
+    return max(default, shown) if shown <= WIDEST_MARGIN else default
+
+
+def requested_margin(records: Sequence[GateRecord]) -> float | None:
+    """Return the gate's margin if the user gave one; None for the default, which more labels can lower.
+
+    Args:
+        records: One or more records of the gate.
+    """
+    margin = records[0].margin
+    return None if margin == default_margin(MARGIN, max(record.least or 0.0 for record in records)) else margin

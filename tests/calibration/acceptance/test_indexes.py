@@ -17,11 +17,12 @@ from taugate.calibration.acceptance.cheaper_search import (
     set_breadth,
     try_indexes,
 )
-from taugate.calibration.settings.settings import GateSettings
+from taugate.calibration.metrics.inputs import clusters
 from taugate.cli import main as cli
 from taugate.data.labelled_queries import LabelledQuery
 from taugate.errors import InputError
-from taugate.evidence.clusters import SamplingUnits, clusters
+from taugate.evidence.clusters import SamplingUnits
+from taugate.evidence.rules import GateSettings
 from taugate.registry.catalog import current_id, release_ids
 from taugate.release.names import INDEX, MIN_FOR_CODES
 from taugate.retrieval.encoder.encoder import ExportedEncoder

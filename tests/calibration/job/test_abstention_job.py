@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from taugate.calibration.metrics.inputs import clusters
 from taugate.cli import main as cli
 from taugate.data.beir import read_dataset
 from taugate.data.questions import off_topic_table
-from taugate.evidence.clusters import clusters
 from taugate.registry.catalog import current_id
 from taugate.release.layout import content_digest
 from taugate.retrieval.query import Query

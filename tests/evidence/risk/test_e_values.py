@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from taugate.calibration.settings.settings import WIDEST_MARGIN, default_margin
 from taugate.evidence.clusters import SamplingUnits
 from taugate.evidence.divisions import HoldoutSplit
 from taugate.evidence.ranking import JudgedQueries, ideal_dcg
@@ -19,6 +18,7 @@ from taugate.evidence.risk.losses import (
     sample_size_factor,
 )
 from taugate.evidence.risk.steps import LossSteps
+from taugate.evidence.rules import WIDEST_MARGIN, default_margin
 from taugate.policy.policy import keep
 from taugate.retrieval.index.top_k import TopK
 

@@ -16,14 +16,7 @@ needed (fixed-sequence testing, as in `evidence/risk/certify.py`).
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from taugate.calibration.acceptance.baseline import (
-    DEPTH,
-    AcceptedSearch,
-    GateState,
-    LexicalPart,
-    RankingOutcomes,
-    SearchTrial,
-)
+from taugate.calibration.acceptance.baseline import AcceptedSearch, GateState, LexicalPart, SearchTrial
 from taugate.calibration.acceptance.better_lists import add_lexical, choose_lexical
 from taugate.calibration.acceptance.cheaper_search import (
     MISSED,
@@ -38,14 +31,15 @@ from taugate.calibration.acceptance.projection import VARIANTS, try_projection
 from taugate.calibration.encoding.corpus import EncodedTexts, with_words
 from taugate.calibration.engines.search import ProposedIndex, ShardedHybridIndex, ShardedIndex
 from taugate.calibration.engines.upload import UploadedCorpus
+from taugate.calibration.metrics.inputs import CalibrationInputs
+from taugate.calibration.metrics.judging import max_own_passages, own_passages_of, ranking_outcomes
 from taugate.calibration.progress import Job
-from taugate.calibration.settings.settings import MARGIN, CandidateSettings, GateSettings, default_margin
+from taugate.calibration.settings.settings import CandidateSettings
 from taugate.errors import ReleaseError
-from taugate.evidence.acceptance import GateCandidate, gate_line, judge
+from taugate.evidence.acceptance import DEPTH, GateCandidate, RankingOutcomes, gate_line, judge
 from taugate.evidence.clusters import SamplingUnits
-from taugate.evidence.measure import CalibrationInputs
-from taugate.evidence.ranking import max_own_passages, own_passages_of
 from taugate.evidence.risk.losses import min_detectable_loss
+from taugate.evidence.rules import MARGIN, GateSettings, default_margin
 from taugate.policy.arrays import QueryVectors, StoredVectors, require_in_memory
 from taugate.release.manifest import IndexRecord
 from taugate.release.search_records import GateRecord
@@ -162,7 +156,7 @@ def accept_engine(
     depth = max(settings.k, DEPTH, candidates) + max_own_passages(own_passages_of(dataset.answerable))
 
     def outcomes(top: TopK) -> RankingOutcomes:
-        return RankingOutcomes.judge(dataset.answerable, top.positions, settings.k, dataset.documents.parents)
+        return ranking_outcomes(dataset.answerable, top.positions, settings.k, dataset.documents.parents)
 
     with inputs.job.stage("gate"):
         tried: list[GateRecord] = []

@@ -24,16 +24,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from taugate.calibration.acceptance.baseline import GateState, LexicalPart, RankingOutcomes
+from taugate.calibration.acceptance.baseline import GateState, LexicalPart
 from taugate.calibration.encoding.corpus import with_words
+from taugate.calibration.metrics.inputs import CalibrationInputs
+from taugate.calibration.metrics.judging import ranking_outcomes
 from taugate.calibration.provisional import AvailableEvidence
-from taugate.calibration.settings.settings import MARGIN, WIDEST_MARGIN, GateSettings, default_margin
 from taugate.data.labelled_queries import LabelledQuery
-from taugate.evidence.acceptance import GateCandidate, gate_line, judge
+from taugate.evidence.acceptance import GateCandidate, RankingOutcomes, gate_line, judge
 from taugate.evidence.clusters import PerQuery, SamplingUnits
 from taugate.evidence.divisions import MIN_CALIBRATING, Parents
-from taugate.evidence.measure import CalibrationInputs
 from taugate.evidence.risk.losses import min_detectable_loss, paired_losses
+from taugate.evidence.rules import MARGIN, WIDEST_MARGIN, GateSettings, default_margin
 from taugate.policy.arrays import Float32
 from taugate.release.evidence import Interval
 from taugate.release.search_records import GateRecord, PairedLoss, candidate_name
@@ -210,7 +211,7 @@ class JudgingQueries:
 
     def outcomes(self, top: TopK) -> RankingOutcomes:
         """Return the outcomes of the answerable queries, given their (n, N) candidates in the order of a stage."""
-        return RankingOutcomes.judge(self.answerable, top.positions, self.k, self.parents)
+        return ranking_outcomes(self.answerable, top.positions, self.k, self.parents)
 
     def judge(
         self, name: str, stages: tuple[StageResults, StageResults], cheaper: CheaperStage | None = None

@@ -13,14 +13,16 @@ from typing import cast
 import numpy as np
 
 from taugate.calibration.acceptance.baseline import GateState, SearchTrial
+from taugate.calibration.acceptance.speeds import speeds
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.corpus import encode_queries
 from taugate.calibration.encoding.source import MAX_CHARS, CheaperPrecision, cheaper_encoder
-from taugate.calibration.settings.settings import MARGIN, GateSettings, IndexChoice
+from taugate.calibration.metrics.inputs import CalibrationInputs
+from taugate.calibration.settings.settings import IndexChoice
 from taugate.errors import EncoderError, InputError
-from taugate.evidence.acceptance import GateCandidate, judge, speeds
+from taugate.evidence.acceptance import GateCandidate, judge
 from taugate.evidence.clusters import SamplingUnits
-from taugate.evidence.measure import CalibrationInputs
+from taugate.evidence.rules import MARGIN, GateSettings
 from taugate.policy.arrays import Float32, QueryVectors, dense_of, map_dense
 from taugate.release.golden import TOLERANCE
 from taugate.release.names import INDEX_KINDS, Kind

@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 from sklearn.decomposition import PCA
 from threadpoolctl import threadpool_limits
 
-from taugate.calibration.acceptance.baseline import GateState, RankingOutcomes, RecordedProjection, SearchTrial
+from taugate.calibration.acceptance.baseline import GateState, RecordedProjection, SearchTrial
 from taugate.calibration.acceptance.cheaper_search import search_gain
-from taugate.calibration.settings.settings import MARGIN, RETENTION, GateSettings
-from taugate.evidence.acceptance import GateCandidate, judge
+from taugate.calibration.metrics.inputs import CalibrationInputs
+from taugate.calibration.settings.settings import RETENTION
+from taugate.evidence.acceptance import GateCandidate, RankingOutcomes, judge
 from taugate.evidence.divisions import random_folds
-from taugate.evidence.measure import CalibrationInputs
+from taugate.evidence.rules import MARGIN, GateSettings
 from taugate.policy.arrays import Float32, dense_of, map_dense
 from taugate.release.search_records import GateRecord, ProjectionKind, ProjectionRecord, projection_name
 from taugate.retrieval.index.flat import FlatIndex

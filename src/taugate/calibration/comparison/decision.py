@@ -15,11 +15,10 @@ from typing import Literal
 import numpy as np
 
 from taugate.calibration.comparison.rule import MARGIN, QUANTITIES, Clause, PromotionRule, QuantitySample
-from taugate.calibration.settings.settings import default_margin
 from taugate.errors import InputError, NotPromoted, ReleaseError
 from taugate.evidence.clusters import SamplingUnits, Unit
 from taugate.evidence.risk.losses import min_detectable_loss, paired_losses, sample_size_factor
-from taugate.evidence.rules import CONFIDENCE
+from taugate.evidence.rules import CONFIDENCE, default_margin
 from taugate.registry.catalog import current_id, find
 from taugate.release.layout import OUTCOMES, digest_of
 from taugate.release.manifest import ReleaseManifest

@@ -21,9 +21,9 @@ from itertools import combinations
 
 import numpy as np
 
-from taugate.calibration.acceptance.baseline import RankingOutcomes
 from taugate.calibration.comparison.measures import EncoderMeasures, general_set
 from taugate.calibration.formats import percent
+from taugate.evidence.acceptance import RankingOutcomes
 from taugate.evidence.clusters import PerQuery, SamplingUnits
 from taugate.evidence.risk.losses import min_detectable_loss
 from taugate.policy.names import Metric

@@ -14,7 +14,7 @@ from typing import Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.calibration.acceptance.baseline import RankingOutcomes, SearchTrial
+from taugate.calibration.acceptance.baseline import SearchTrial
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.corpus import encode
 from taugate.calibration.metrics.embeddings import (
@@ -28,11 +28,13 @@ from taugate.calibration.metrics.embeddings import (
     separation,
     spectrum,
 )
+from taugate.calibration.metrics.inputs import clusters
 from taugate.calibration.progress import Job
 from taugate.data.beir import read_dataset
 from taugate.data.labelled_queries import LabelledQuery
 from taugate.data.questions import QuestionRule
-from taugate.evidence.clusters import PerQuery, SamplingUnits, clusters
+from taugate.evidence.acceptance import RankingOutcomes
+from taugate.evidence.clusters import PerQuery, SamplingUnits
 from taugate.evidence.risk.losses import paired_losses
 from taugate.evidence.rules import CONFIDENCE
 from taugate.ingestion.queries.generate import sampling_key

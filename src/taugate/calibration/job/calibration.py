@@ -22,13 +22,15 @@ from taugate.calibration.job.reading import check_sizes, read_labelled, sampling
 from taugate.calibration.job.release_stages import Calibration
 from taugate.calibration.job.reranking import most_candidates, try_second_stage
 from taugate.calibration.job.stages import Accepted, Read, accept_search, check_fit, encode_data
+from taugate.calibration.metrics.inputs import CalibrationInputs
 from taugate.calibration.progress import Job
 from taugate.calibration.provisional import PROVISIONAL, AvailableEvidence
-from taugate.calibration.settings.settings import CalibrationSettings, GateSettings
+from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.data.beir import Dataset
 from taugate.data.vectors import DatasetVectors
 from taugate.errors import EncoderError, InputError, ReleaseError
-from taugate.evidence.measure import CalibrationInputs, DrawnQueries
+from taugate.evidence.measure import DrawnQueries
+from taugate.evidence.rules import GateSettings
 from taugate.ingestion.queries.near_misses import near_misses
 from taugate.registry.catalog import current_id
 from taugate.registry.history import calibration_lock

@@ -10,6 +10,8 @@ from typing import TypeVar, cast
 from taugate.calibration.encoding.endpoint_source import REPLY_TOLERANCE
 from taugate.calibration.inherited import Inherited
 from taugate.calibration.job.stages import Accepted, EncodedData, Read, write_files
+from taugate.calibration.metrics.inputs import StudyInputs
+from taugate.calibration.metrics.judging import chance_of_a_hit
 from taugate.calibration.progress import Job
 from taugate.calibration.provisional import AvailableEvidence, calibration_record
 from taugate.calibration.report.page import render
@@ -19,8 +21,6 @@ from taugate.calibration.study.run import RunInputs
 from taugate.calibration.study.study import Study, study
 from taugate.data.labelled_queries import LabelledQueries
 from taugate.drift.alarm import sensitivity
-from taugate.evidence.divisions import chance_of_a_hit
-from taugate.evidence.measure import StudyInputs
 from taugate.registry import writer
 from taugate.release.adaptation import AdaptationRecord
 from taugate.release.evidence import DriftRecord

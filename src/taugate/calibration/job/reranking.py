@@ -16,17 +16,18 @@ from numpy.typing import NDArray
 
 from taugate.calibration.acceptance.better_lists import CheaperStage, JudgedStage, separation_in_words
 from taugate.calibration.acceptance.cheaper_search import FASTER
+from taugate.calibration.acceptance.speeds import speeds
 from taugate.calibration.encoding.rerankers import RequestedReranker, cheaper_reranker
 from taugate.calibration.encoding.source import CheaperPrecision
 from taugate.calibration.inherited import Inherited
+from taugate.calibration.metrics.inputs import CalibrationInputs
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.study.corpus import CorpusSearch
 from taugate.calibration.study.decide import decide
 from taugate.calibration.study.reranked import RerankedSearch, score_pairs
 from taugate.calibration.study.study import Study, study
 from taugate.errors import EncoderError
-from taugate.evidence.acceptance import gate_line, speeds
-from taugate.evidence.measure import CalibrationInputs
+from taugate.evidence.acceptance import gate_line
 from taugate.policy.score_relevance import SCALES
 from taugate.release.adaptation import RerankerAdaptation
 from taugate.release.golden import TOLERANCE

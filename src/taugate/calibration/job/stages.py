@@ -18,6 +18,7 @@ from taugate.calibration.encoding.source import Encoders
 from taugate.calibration.engines.upload import UploadedCorpus
 from taugate.calibration.inherited import Inherited
 from taugate.calibration.job.reranking import AcceptedSecondStage
+from taugate.calibration.metrics.inputs import CalibrationInputs
 from taugate.calibration.progress import Job
 from taugate.calibration.query_set.warnings import truncation_warning
 from taugate.calibration.relevance.probes import LabelledSearch
@@ -31,7 +32,6 @@ from taugate.calibration.study.outcomes import (
 )
 from taugate.calibration.study.reranked import RerankedSearch
 from taugate.data.beir import Dataset
-from taugate.evidence.measure import CalibrationInputs
 from taugate.evidence.ranking import JudgedQueries
 from taugate.release import queries
 from taugate.release.adaptation import AdaptationRecord

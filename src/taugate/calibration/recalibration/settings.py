@@ -12,17 +12,15 @@ from taugate.calibration.encoding.source import RequestedEncoder
 from taugate.calibration.settings.settings import (
     CalibrationSettings,
     CandidateSettings,
-    GateSettings,
     IndexChoice,
     LexicalChoice,
     PrecisionChoice,
     ProjectionChoice,
-    requested_margin,
 )
 from taugate.calibration.settings.update import kept_rule, requested_rule
 from taugate.data.judgements import GENERATED, HUMAN, TRAFFIC
 from taugate.errors import InputError
-from taugate.evidence.rules import AbstentionRule, ThresholdRule
+from taugate.evidence.rules import AbstentionRule, GateSettings, ThresholdRule, requested_margin
 from taugate.release.manifest import Manifest
 from taugate.release.names import METHODS, Kind
 from taugate.release.search_records import GateRecord

@@ -20,11 +20,11 @@ from importlib.resources import files
 import numpy as np
 from markupsafe import Markup
 
-from taugate.calibration.relevance.model import EstimatedRelevance
 from taugate.calibration.report.tradeoff import RetrievedDocument, retrieved_document, shortened
 from taugate.calibration.study.outcomes import Calibrated, calibration_questions
 from taugate.evidence.divisions import QueryRoles
 from taugate.evidence.ranking import JudgedQueries
+from taugate.evidence.relevance.fitting import EstimatedRelevance
 from taugate.policy.arrays import Float64
 from taugate.policy.policy import Mask
 from taugate.release.queries import CalibrationQuestion, Outcome

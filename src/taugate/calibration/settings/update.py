@@ -5,15 +5,9 @@ from typing import Annotated
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from taugate.calibration.settings.settings import (
-    CalibrationSettings,
-    CandidateSettings,
-    GateSettings,
-    default_margin,
-    requested_margin,
-)
+from taugate.calibration.settings.settings import CalibrationSettings, CandidateSettings
 from taugate.evidence.options import Advice, Options
-from taugate.evidence.rules import MAX_LOSS, ThresholdRule
+from taugate.evidence.rules import MAX_LOSS, GateSettings, ThresholdRule, default_margin, requested_margin
 from taugate.release.manifest import Manifest
 from taugate.release.names import METHODS
 from taugate.release.outcome_records import PolicyRecord

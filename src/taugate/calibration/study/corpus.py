@@ -12,9 +12,11 @@ from threadpoolctl import threadpool_limits
 from taugate.calibration.encoding.corpus import EncodedTexts
 from taugate.calibration.inherited import Inherited
 from taugate.calibration.metrics.embeddings import isotropy
+from taugate.calibration.metrics.inputs import CalibrationInputs
+from taugate.calibration.metrics.judging import judge_queries, own_passages_of, search_excluding_own
 from taugate.calibration.query_set.measure import measure_query_set
 from taugate.calibration.query_set.warnings import compare_wording, wording_warnings
-from taugate.calibration.relevance.model import AppliedRelevance, apply_relevance, estimate_relevance
+from taugate.calibration.relevance.model import apply_relevance, estimate_relevance
 from taugate.calibration.relevance.probes import LabelledSearch
 from taugate.calibration.study.refusing import LabelledParts, RefusalQuestions
 from taugate.calibration.study.study import DescribedTexts, Parts, Search
@@ -22,9 +24,8 @@ from taugate.calibration.threshold.few_labels import FewLabels
 from taugate.errors import InputError
 from taugate.evidence.abstention.choose import EncodedCorpus, LabelledGroups, QueryGroup
 from taugate.evidence.divisions import QueryRoles
-from taugate.evidence.measure import CalibrationInputs, PartName, QueryPart
-from taugate.evidence.ranking import JudgedQueries, own_passages_of, search_excluding_own
-from taugate.evidence.relevance.fitting import Unanswered, UnansweredQuestions
+from taugate.evidence.measure import PartName, QueryPart
+from taugate.evidence.relevance.fitting import AppliedRelevance, Unanswered, UnansweredQuestions
 from taugate.policy.abstention import AnswerRule
 from taugate.policy.arrays import Float32, dense_of
 from taugate.policy.policy import Mask
@@ -102,7 +103,7 @@ class CorpusSearch(Search):
     @cached_property
     def _searched(self) -> LabelledSearch:
         dataset, encoded, index, k = self.inputs.dataset, self.encoded, self.index, self.inputs.settings.k
-        judged = JudgedQueries.judge(dataset.answerable, encoded.answerable, index, k, dataset.parents)
+        judged = judge_queries(dataset.answerable, encoded.answerable, index, k, dataset.parents)
         own_passages = own_passages_of(dataset.unanswerable)
         unanswerable = search_excluding_own(index, own_passages, encoded.unanswerable, k)
         search = LabelledSearch(dataset, judged, unanswerable, self.inputs.units, encoded, index)

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.calibration.inherited import Inherited
+from taugate.calibration.metrics.inputs import StudyInputs
 from taugate.calibration.relevance.probes import LabelledSearch
 from taugate.calibration.settings.update import requested_rule
 from taugate.calibration.study.study import ScoredPart, Study
@@ -17,7 +18,7 @@ from taugate.errors import InputError
 from taugate.evidence.abstention.certify import limits_again
 from taugate.evidence.abstention.refusal import refused_off_topic, refused_unanswerable
 from taugate.evidence.clusters import SamplingUnits
-from taugate.evidence.measure import PartName, StudyInputs, measure
+from taugate.evidence.measure import PartName, measure
 from taugate.evidence.relevance.record import kept_relevance_record, relevance_record
 from taugate.evidence.risk import words
 from taugate.evidence.risk.certify import certificate

@@ -5,14 +5,14 @@ from functools import cached_property
 
 import numpy as np
 
+from taugate.calibration.metrics.inputs import SearchedQueries, StudyInputs
+from taugate.calibration.metrics.judging import grades_of
 from taugate.calibration.study.refusing import LabelledParts, RefusalQuestions
 from taugate.calibration.study.study import Search
 from taugate.data.runs.judged_run import JudgedRun
 from taugate.data.runs.run import Run
 from taugate.errors import InputError
 from taugate.evidence.abstention.choose import MIN_LABELLED
-from taugate.evidence.divisions import grades_of
-from taugate.evidence.measure import SearchedQueries, StudyInputs
 from taugate.evidence.ranking import JudgedQueries, ideal_dcg
 from taugate.policy.abstention import AnswerScore
 from taugate.policy.arrays import Float32

@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from taugate.calibration.inherited import Inherited
+from taugate.calibration.metrics.inputs import SearchedQueries, StudyInputs
 from taugate.calibration.query_set.warnings import Wording
-from taugate.calibration.relevance.model import AppliedRelevance, EstimatedRelevance, estimate_score_relevance
+from taugate.calibration.relevance.model import estimate_score_relevance
 from taugate.calibration.relevance.probes import LabelledSearch
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.study.refusing import (
@@ -25,8 +26,9 @@ from taugate.evidence.abstention.certify import keep_refusal, refuse_within_limi
 from taugate.evidence.abstention.choose import LabelledGroups
 from taugate.evidence.abstention.refusal import StudiedRefusal
 from taugate.evidence.divisions import QueryRoles
-from taugate.evidence.measure import PartName, QueryPart, SearchedQueries, StudyInputs
+from taugate.evidence.measure import PartName, QueryPart
 from taugate.evidence.ranking import ScoredQueries
+from taugate.evidence.relevance.fitting import AppliedRelevance, EstimatedRelevance
 from taugate.policy.abstention import AnswerRule, AnswerScore
 from taugate.policy.arrays import Float32
 from taugate.policy.score_relevance import NO_COMPONENTS, Components

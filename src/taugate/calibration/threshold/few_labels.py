@@ -7,7 +7,8 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.calibration.relevance.probes import LabelledSearch
+from taugate.calibration.metrics.judging import OwnPassages, search_excluding_own
+from taugate.calibration.relevance.probes import LabelledSearch, ResultScorer
 from taugate.errors import InputError
 from taugate.evidence.clusters import SamplingUnits
 from taugate.evidence.few_labels.population import (
@@ -22,10 +23,9 @@ from taugate.evidence.few_labels.population import (
 )
 from taugate.evidence.few_labels.prediction_powered import LossEstimates, ThresholdEstimate, candidate_thresholds
 from taugate.evidence.few_labels.shares import ShareEstimates
-from taugate.evidence.ranking import JudgedQueries, OwnPassages, discounts, search_excluding_own
+from taugate.evidence.ranking import JudgedQueries, discounts
 from taugate.evidence.risk import certify, words
 from taugate.evidence.rules import CONFIDENCE, ThresholdRule
-from taugate.evidence.threshold.policy_choice import ResultScorer
 from taugate.policy.arrays import Float32, Float64, concatenate
 from taugate.release.evidence import Certificate, Estimate, Interval
 from taugate.release.outcome_records import (

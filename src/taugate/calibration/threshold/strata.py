@@ -19,10 +19,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from taugate.calibration.metrics.judging import judge_queries, relevant_passages
 from taugate.data.beir import Dataset
 from taugate.errors import InputError
-from taugate.evidence.divisions import relevant_passages
-from taugate.evidence.ranking import JudgedQueries, ScoredQueries
+from taugate.evidence.ranking import ScoredQueries
 from taugate.evidence.risk import words
 from taugate.evidence.risk.certify import certificate, certify, enough_queries
 from taugate.evidence.rules import ThresholdRule
@@ -220,7 +220,7 @@ class StrataCertifier:
         queries = [self.dataset.answerable[position] for position in members.tolist()]
         depth = min(self.evidence.scored.judged.grades.shape[1], len(within))
         filtered, parents = _FilteredIndex(self.index, within), self.dataset.documents.parents
-        judged = JudgedQueries.judge(queries, vectors, filtered, depth, parents)
+        judged = judge_queries(queries, vectors, filtered, depth, parents)
         estimated = self.evidence.estimated
         model = None if estimated is None else estimated.relevance
         relevance = model.estimate(vectors, judged.top) if isinstance(model, Relevance) else None

@@ -24,6 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.calibration.encoding.cache import UNKNOWN, CorpusChanges, CorpusDigests
+from taugate.calibration.metrics.inputs import units_of
+from taugate.calibration.metrics.judging import OwnPassages, exclude_own, max_own_passages
 from taugate.calibration.relevance.probes import LabelledSearch
 from taugate.calibration.settings.update import UpdateSettings
 from taugate.calibration.study.reranked import RerankedCandidates, RerankedSearch, score_pairs
@@ -32,7 +34,7 @@ from taugate.data.labelled_queries import LabelledQuery
 from taugate.errors import InputError
 from taugate.evidence.clusters import SamplingUnits
 from taugate.evidence.divisions import ResultDocuments
-from taugate.evidence.ranking import OwnPassages, ScoredQueries, exclude_own, max_own_passages
+from taugate.evidence.ranking import ScoredQueries
 from taugate.evidence.risk.losses import min_detectable_loss, paired_losses
 from taugate.evidence.rules import CONFIDENCE
 from taugate.policy.abstention import AnswerRule
@@ -151,7 +153,7 @@ def check_threshold(
     )
     then = earlier.metric(policy.metric, kept)
     now = paired.judged.metric(policy.metric, paired.kept(policy.kind, policy.threshold))
-    units = SamplingUnits.of_queries(queries, search.units.drawn)
+    units = units_of(queries, search.units.drawn)
     weights = np.array([query.weight for query in queries])
     scale, shares = float(weights.max() / weights.mean()), weights / weights.max()  # so that no loss is above 1
     losses = paired_losses((then - now) * shares, units)

@@ -20,6 +20,7 @@ from taugate.calibration.job.reading import check_sizes
 from taugate.calibration.job.release_stages import Calibration
 from taugate.calibration.job.reranking import AcceptedSecondStage, known_pairs, study_first_stage, token_vectors_record
 from taugate.calibration.job.stages import Accepted, Read, accept_search, check_fit, encode_data
+from taugate.calibration.metrics.inputs import CalibrationInputs, units_of
 from taugate.calibration.progress import Job
 from taugate.calibration.provisional import PROVISIONAL
 from taugate.calibration.relevance.probes import LabelledSearch
@@ -37,8 +38,7 @@ from taugate.calibration.update.check import (
 from taugate.calibration.update.vectors import accept_index, encode_changes, release_encoders
 from taugate.data.beir import Dataset, read_dataset, read_people
 from taugate.errors import InputError
-from taugate.evidence.clusters import SamplingUnits
-from taugate.evidence.measure import CalibrationInputs, DrawnQueries
+from taugate.evidence.measure import DrawnQueries
 from taugate.evidence.ranking import ScoredQueries
 from taugate.evidence.rules import CONFIDENCE, MAX_LOSS
 from taugate.registry.history import calibration_lock, lock_for_reading
@@ -251,7 +251,7 @@ def read_newer(
     if changes.is_empty:
         return None
     _check_dataset(dataset, settings, job)
-    units = SamplingUnits.of_queries(dataset.answerable, None if parent.evidence is None else parent.evidence.drawn)
+    units = units_of(dataset.answerable, None if parent.evidence is None else parent.evidence.drawn)
     fit = check_fit(
         dataset, encoders, None if parent.encoder_fit is None else parent.encoder_fit.trained_similarity, job
     )

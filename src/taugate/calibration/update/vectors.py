@@ -29,10 +29,10 @@ from taugate.calibration.encoding.corpus import (
     with_words,
 )
 from taugate.calibration.encoding.source import Encoders
+from taugate.calibration.metrics.inputs import CalibrationInputs
 from taugate.calibration.progress import Job
 from taugate.data.beir import Dataset
 from taugate.errors import InputError, ReleaseError
-from taugate.evidence.measure import CalibrationInputs
 from taugate.policy.arrays import Float32, map_dense, require_in_memory
 from taugate.release.layout import ENCODER_FOLDER
 from taugate.retrieval.documents.store import DocumentStore

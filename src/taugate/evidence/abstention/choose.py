@@ -16,16 +16,13 @@ from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 from threadpoolctl import threadpool_limits
 
-from taugate.calibration.relevance.model import lowest_scores
 from taugate.evidence.divisions import cluster_folds
-from taugate.evidence.relevance.fitting import fit_logistic
-from taugate.policy.abstention import AnswerScore, ScoreName, Signals, signals_of
-from taugate.policy.arrays import CorpusVectors, Float32, Float64, QueryVectors, mean_and_covariance
+from taugate.evidence.relevance.fitting import fit_logistic, lowest_scores
+from taugate.policy.abstention import AnswerScore, ScoreName, Signals, Words, signals_of
+from taugate.policy.arrays import CorpusVectors, Float32, Float64, QueryVectors, Ranking, mean_and_covariance
 from taugate.policy.relevance import Logistic
 from taugate.policy.score_relevance import Components
 from taugate.release.refusal_records import ScoreCandidate
-from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.index.word_match import DocumentWords
 
 # Inverse strength of the ridge penalty on standardised signals; docs/research/abstention.md compares other values.
 _STRENGTHS: Mapping[ScoreName, float] = {"model": 0.3, "components": 0.03}
@@ -53,7 +50,7 @@ class QueryGroup:
 
     texts: Sequence[str]
     vectors: QueryVectors
-    top: TopK
+    top: Ranking
     clusters: NDArray[np.int64]
     components: Components = field(default_factory=dict)
 
@@ -67,7 +64,7 @@ class EncodedCorpus:
     """N documents: (N, d) float32 vectors, in memory or not, and the words of the encoded texts."""
 
     vectors: CorpusVectors
-    words: DocumentWords
+    words: Words
 
     def signals(self, k: int) -> Signals:
         """Prepare all signals of a score from the first k results of a query."""

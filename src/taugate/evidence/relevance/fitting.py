@@ -18,10 +18,10 @@ from threadpoolctl import threadpool_limits
 
 from taugate.evidence.clusters import ClusterIds
 from taugate.evidence.divisions import Fold, cluster_folds
-from taugate.policy.arrays import Float64, QueryVectors
+from taugate.policy.arrays import Float32, Float64, QueryVectors, Ranking
 from taugate.policy.policy import Mask
-from taugate.policy.relevance import BetaCalibration, Logistic
-from taugate.retrieval.index.top_k import TopK
+from taugate.policy.relevance import BetaCalibration, Logistic, Relevance
+from taugate.policy.score_relevance import Components, ScoreRelevance
 
 # Share that the user's own have among the unanswerable ones, as they are what users ask. On three other sets than those
 # that chose it, the error of results with a relevance of .2 or more is .038 to .050, and .038 to .119 if all kinds
@@ -54,7 +54,7 @@ class UnansweredQuestions:
         own: Whether the user labelled them.
     """
 
-    top: TopK
+    top: Ranking
     vectors: QueryVectors
     clusters: ClusterIds
     own: bool = False
@@ -64,7 +64,7 @@ class UnansweredQuestions:
 
     def take(self, part: Mask) -> Self:
         """Take the questions in a (m,) mask."""
-        top = TopK(self.top.scores[part], self.top.positions[part])
+        top = Ranking(self.top.scores[part], self.top.positions[part])
         return replace(self, top=top, vectors=self.vectors[part], clusters=self.clusters[part])
 
 
@@ -253,3 +253,46 @@ def _regression(values: Float64, target: Float64, weights: Float64) -> tuple[lis
             sample_weight=np.concatenate([target * weights, (1 - target) * weights]),
         )
     return regression.coef_[0].tolist(), float(regression.intercept_[0])
+
+
+@dataclass(frozen=True)
+class AppliedRelevance:
+    """A model of relevance with its probabilities for all results.
+
+    Attributes:
+        relevance: The model with the background that describes queries and results, or a model of scores alone.
+        answerable: (n, K) float32 probabilities of the answerable queries' results.
+        unanswered: Questions that took part in the fit or measure it; None if the model takes for granted that every
+            query has an answer.
+    """
+
+    relevance: Relevance | ScoreRelevance
+    answerable: Float32
+    unanswered: Unanswered | None
+
+    @property
+    def of_vectors(self) -> Relevance | None:
+        """The model, if it reads vectors."""
+        return self.relevance if isinstance(self.relevance, Relevance) else None
+
+    @property
+    def of_scores(self) -> ScoreRelevance | None:
+        """The model, if it reads scores alone."""
+        return self.relevance if isinstance(self.relevance, ScoreRelevance) else None
+
+
+@dataclass(frozen=True)
+class EstimatedRelevance(AppliedRelevance):
+    """A model fitted in this calibration, with its probabilities.
+
+    Attributes:
+        fit: The model before recalibration.
+    """
+
+    fit: RelevanceFit
+
+
+def lowest_scores(components: Components, rows: NDArray[np.int64]) -> dict[str, float]:
+    """Return the lowest score of each component, by name, that is not missing in some rows; 0 if all are."""
+    given = {name: values[rows][~np.isnan(values[rows])] for name, values in components.items()}
+    return {name: float(values.min()) if values.size else 0.0 for name, values in given.items()}

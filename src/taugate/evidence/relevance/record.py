@@ -16,11 +16,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from taugate.calibration.relevance.model import AppliedRelevance, EstimatedRelevance
 from taugate.evidence.clusters import SamplingUnits
 from taugate.evidence.divisions import QueryRoles
 from taugate.evidence.ranking import JudgedQueries
-from taugate.evidence.relevance.fitting import UNANSWERABLE_SHARE, kind_shares, mixture_weights
+from taugate.evidence.relevance.fitting import (
+    UNANSWERABLE_SHARE,
+    AppliedRelevance,
+    EstimatedRelevance,
+    kind_shares,
+    mixture_weights,
+)
 from taugate.policy.arrays import Float32, Float64
 from taugate.release.evidence import Interval, RelevanceRecord, ReliabilityBin
 
