@@ -41,9 +41,10 @@ from taugate.ingestion.queries.generate import sampling_key
 from taugate.ingestion.queries.paraphrase import paraphrases_by_model, paraphrases_by_rules
 from taugate.ingestion.queries.prompt import LanguageModel
 from taugate.policy.arrays import Float32, map_dense
+from taugate.release.encoder import Role
 from taugate.release.evidence import Interval, IsotropyRecord, Record
 from taugate.release.measures import Distances, ForgettingRecord, PairedChange, PowerLawRecord
-from taugate.retrieval.encoder.encoder import ExportedEncoder, Role
+from taugate.retrieval.encoder.encoder import ExportedEncoder
 
 _FOLDER = Path(__file__).with_name("general")
 
