@@ -5,6 +5,10 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 # Many tests wait for a server, so there is one test process more than there are cores. Inside each, numpy and PyTorch use one thread.
 PROCESSES ?= $$(( $(shell getconf _NPROCESSORS_ONLN) + 1 ))
+# Plug-ins: `make quickstart` installs the first line, and `import` if it is given a folder; the tests all.
+PLUGINS := kernel playground
+ALL_PLUGINS := $(PLUGINS) adapt engines import label
+EDITABLE = $(foreach plugin,$(1),--editable plugins/$(plugin))
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder
 # Python keeps its bytecode, whatever the environment says: the tests start some hundred processes, and without it each of
 # them compiles what it imports, which takes two thirds of its start.
@@ -25,7 +29,7 @@ comma := ,
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-23s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-quickstart: $(VENV)/.sample ## install, calibrate on the sample corpus and serve on port 8000; your own files: ARGS=FOLDER
+quickstart: $(VENV)/.sample $(if $(ARGS),$(VENV)/.import) ## install, calibrate on the sample corpus and serve on port 8000; your own files: ARGS=FOLDER
 	$(BIN)/taugate quickstart $(ARGS)
 
 test: $(VENV)/.test ## install and run the tests; ARGS=tests/service for some, KERNEL=avx2 as on a slower processor
@@ -212,9 +216,13 @@ $(BIN)/pip:
 # A mark for each set of packages, so that any order of targets installs each set once.
 # Packages of the images are installed by hash, with setuptools, which then builds taugate. Packages that only tests, development and
 # benchmarks need are pinned by constraints.txt, without hashes.
-$(VENV)/.sample: pyproject.toml constraints.txt $(wildcard src/taugate/retrieval/encoder/*.[ch] deploy/requirements/*.txt) | $(BIN)/pip
+$(VENV)/.sample: pyproject.toml constraints.txt $(wildcard plugins/*/pyproject.toml src/taugate/retrieval/encoder/*.[ch] deploy/requirements/*.txt) | $(BIN)/pip
 	sh deploy/requirements/calibration.sh $(BIN)/pip --quiet --disable-pip-version-check
-	$(PIP) --no-build-isolation --editable '.[calibration,import,sample]'
+	$(PIP) --no-build-isolation --editable '.[calibration,sample]' $(call EDITABLE,$(PLUGINS))
+	@touch $@
+
+$(VENV)/.import: $(VENV)/.sample plugins/import/pyproject.toml
+	$(PIP) --no-build-isolation $(call EDITABLE,import)
 	@touch $@
 
 # pip reads dependency groups from version 25.1 on; venv brings an older one on Debian 12.
@@ -223,7 +231,7 @@ $(VENV)/.pip: constraints.txt | $(BIN)/pip
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.sample $(VENV)/.pip clients/python/pyproject.toml
-	$(PIP) --group test --group docs --editable '.[calibration,adaptation,import,sample]' \
+	$(PIP) --group test --group docs --no-build-isolation --editable '.[calibration,adaptation,sample]' $(call EDITABLE,$(ALL_PLUGINS)) \
 	  --editable 'clients/python[langchain,llamaindex,haystack,mcp]'
 	@touch $@
 
