@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-kernel = pytest.importorskip("taugate.retrieval.encoder.kernel", reason="needs a compiler at installation")
-_PRINT = "from taugate.retrieval.encoder.bert import kernel; print(*kernel.paths(0) if kernel else ['none'])"
+kernel = pytest.importorskip("taugate_kernel.kernel", reason="needs a compiler at installation")
+_PRINT = "from taugate.retrieval.encoder.bert import kernel; print(*kernel().paths(0) if kernel() else ['none'])"
 _FLAGS = Path("/proc/cpuinfo").read_text("utf-8").split() if sys.platform == "linux" else ()
 _ALL = ("avx512", "avx2", "plain")
 

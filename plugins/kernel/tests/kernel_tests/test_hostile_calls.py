@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[3]
+PLUGIN = Path(__file__).parents[2]
 
 
 @pytest.mark.slow
@@ -20,10 +20,10 @@ ROOT = Path(__file__).parents[3]
 def test_hostile_calls_under_sanitizers_report_nothing(tmp_path: Path, calls: int) -> None:
     # Without optimisation, which takes four fifths of the time.
     sanitize = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g1", "-O0"]
-    extension = runpy.run_path(str(ROOT / "setup.py"))["KERNEL"]
+    extension = runpy.run_path(str(PLUGIN / "setup.py"))["KERNEL"]
     flags = [flag for flag in extension.extra_compile_args if flag != "-O3"]
     include, built = f"-I{sysconfig.get_path('include')}", tmp_path / "kernel.abi3.so"
-    sources = [ROOT / name for name in extension.sources]
+    sources = [PLUGIN / name for name in extension.sources]
     subprocess.run(["gcc", "-shared", "-fPIC", include, *flags, *sanitize, *sources, "-o", built, "-lm"], check=True)
     library = subprocess.run(["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True)
     environment = {

@@ -1,4 +1,4 @@
-// The page of /playground, and of `taugate judge`. It sends requests only to the server that it came from, stores
+// The page of /playground. It sends requests only to the server that it came from, stores
 // nothing, and inserts every text into the page as text.
 
 /** @typedef {{id: string, rank: number, score: number, relevance: ?number, below_threshold: boolean, title: ?string,

@@ -8,11 +8,11 @@ from typing import Literal
 import pytest
 from playwright.sync_api import Browser, expect
 
+from playground_tests.conftest import Person, open_playground
 from tests.browser import cut_off, violations
 from tests.prometheus_process import until
 from tests.service.access.files import entry
 from tests.service.drift.traffic import FastDriftService, foreign_queries, ordinary, send, told
-from tests.service.playground.conftest import Person, open_playground
 
 PATH = "/playground/new-questions"
 FOREIGN = foreign_queries(800)

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
-from taugate.service.api.playground.routes import PAGE_HEADERS, page_files
+from taugate.service.api.pages import PAGE_HEADERS
 from taugate.service.app import create_app
 from taugate.service.settings import Settings
+from taugate_playground.routes import page_files
 from tests.service.access.files import ENTRIES, write
 from tests.service_process import ServiceProcess
 

@@ -30,3 +30,5 @@ function startPlayground() {
   if (location.search) readAddress();
   setInterval(() => { if (!document.hidden && !paused && !entered) refresh(); }, 15_000);
 }
+
+startPlayground();

@@ -1,11 +1,9 @@
 """The playground: its page and its files, which are public, and what only the page requests, with a key."""
 
 import asyncio
-import hashlib
 import time
-from dataclasses import asdict, dataclass
-from importlib.resources import files
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
 
 import orjson
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
@@ -15,6 +13,7 @@ from starlette.responses import Response
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.policy.policy import POLICIES
 from taugate.retrieval.query import Query
+from taugate.service.api.pages import PAGE_HEADERS, PageFile, read_page
 from taugate.service.api.schemas import SearchFields, StrictRequest
 from taugate.service.api.search import read_query
 from taugate.service.errors import Invalid, NotFound
@@ -29,25 +28,15 @@ if TYPE_CHECKING:  # loads FAISS, which a service that only cuts results does no
     from taugate.retrieval.release.reader import Release
 
 
-# Nothing is loaded from other hosts, no inline script runs, and no other page may frame this one.
-PAGE_HEADERS: Final = {
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
-    "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
-}
-_MODE = b'data-mode="%s"'  # of the page's body, for its style and script
 # The parts of the page's script, in order: a part uses declarations of earlier parts, and the last one starts the page.
 _SCRIPT = (
     *("computing", "elements", "markdown", "service", "asking", "results", "threshold", "questions", "new_questions"),
-    *("panels", "start", "judging"),
+    *("panels", "start"),
 )
 _FILES = {
-    "": ("text/html", ["app.html"]),
-    "playground/app.css": ("text/css", ["app.css"]),
-    "playground/app.js": ("text/javascript", [f"script/{part}.js" for part in _SCRIPT]),
+    "": ["app.html"],
+    "playground/app.css": ["app.css"],
+    "playground/app.js": [f"script/{part}.js" for part in _SCRIPT],
 }
 
 _MAX_MATCHES = 8  # as many as a person looks through below a field
@@ -71,30 +60,9 @@ def _policies() -> bytes:
     return f"const POLICIES = {{{', '.join(kinds)}}};\n".encode()
 
 
-@dataclass(frozen=True)
-class PageFile:
-    """A file of the page: its content, its media type with the charset, and a hash of the content, in quotes."""
-
-    content: bytes
-    media_type: str
-    etag: str
-
-
-def page_files(mode: Literal["playground", "judge"] = "playground") -> dict[str, PageFile]:
-    """Read the files of the page, by path; in the mode "judge" for `taugate judge`.
-
-    The page itself has the path "", and links to the other two.
-    """
-    folder, pages = files("taugate.service.api.playground"), {}
-    for path, (media_type, sources) in _FILES.items():
-        content = b"\n".join(folder.joinpath(source).read_bytes() for source in sources)
-        if path.endswith(".js"):
-            content = _policies() + content
-        if not path:
-            content = content.replace(_MODE % b"playground", _MODE % mode.encode())
-        etag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
-        pages[path] = PageFile(content, f"{media_type}; charset=utf-8", etag)
-    return pages
+def page_files() -> dict[str, PageFile]:
+    """Read the files of the page, by path. The page itself has the path "", and links to the other two."""
+    return read_page("taugate_playground", _FILES, _policies())
 
 
 class DocumentsRequest(StrictRequest):

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser, expect
 
+from playground_tests.conftest import QUESTION, Person, open_playground
 from taugate.cli import main as cli
-from tests.service.playground.conftest import QUESTION, Person, open_playground
 from tests.service_process import ServiceProcess
 
 pytestmark = pytest.mark.slow

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Route, expect
 
+from playground_tests.conftest import QUESTION, Playground, open_playground
 from tests.service.access.files import entry, write
-from tests.service.playground.conftest import QUESTION, Playground, open_playground
 from tests.service_process import ServiceProcess
 
 pytestmark = pytest.mark.slow
