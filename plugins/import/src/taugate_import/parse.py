@@ -14,16 +14,22 @@ import resource
 import signal
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Mapping
 from concurrent.futures import TimeoutError as ParserTimeout
 from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from pebble import ProcessExpired, ProcessPool
+from pydantic import TypeAdapter
+from pydantic_core import PydanticSerializationError
 
-from taugate.ingestion.parsed import ParsedDocument, ParsedFile, UnreadableFile
+from taugate import plugins
+from taugate.errors import InputError
+from taugate.ingestion.parsed import ParsedDocument, ParsedFile, Parser, UnreadableFile
 from taugate.storage.files import open_regular
 from taugate_import.delimited import parse_delimited
 from taugate_import.email_message import parse_email, parse_mailbox
@@ -50,8 +56,7 @@ _MAX_SECONDS = (
 _MAX_WAIT = 10 * _MAX_SECONDS  # if the parser waits for something
 _MAX_MEMORY = 800 << 20  # of the parser's process, so that importer and parser use less than 1 GiB
 _OUT_OF_MEMORY = 77  # exit status of the parser's process, used by no signal and no library
-
-Parser = Callable[[bytes], ParsedFile]
+_PARSED_FILE = TypeAdapter(ParsedFile)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +100,36 @@ def _attached(name: str, raw: bytes) -> ParsedFile:
 
 def _parse(kind: str, raw: bytes) -> ParsedFile:
     try:
-        return PARSERS[kind](raw)
+        return _parse_by_plugin(kind[1:], raw) if kind[1:] in _of_plugins() else PARSERS[kind](raw)
     except RecursionError as error:
         raise UnreadableFile("is nested too deeply") from error
+
+
+@cache
+def _of_plugins() -> Mapping[str, EntryPoint]:
+    """Return the parsers of other plug-ins by suffix; they take precedence over ours."""
+    return plugins.provided("importers")
+
+
+@cache
+def _parser_of_plugin(suffix: str) -> Parser:
+    try:
+        parser: Parser = plugins.load_one("importers", suffix)
+    except ModuleNotFoundError as error:
+        plugin = _of_plugins()[suffix].value
+        raise UnreadableFile(f"cannot be read: {error.name} is not installed, which {plugin} needs") from error
+    except InputError as error:
+        raise UnreadableFile(f"cannot be read: {error}") from error
+    return parser
+
+
+def _parse_by_plugin(suffix: str, raw: bytes) -> ParsedFile:
+    parsed = _parser_of_plugin(suffix)(raw)
+    try:
+        _PARSED_FILE.dump_python(parsed, warnings="error")  # or a wrong type would fail later, and end the import
+    except PydanticSerializationError as error:
+        raise UnreadableFile("cannot be read: its plug-in returned something other than a ParsedFile") from error
+    return parsed
 
 
 # By suffix. A file without a suffix, such as README, is read as text if it is text.
@@ -124,7 +156,7 @@ def kind_of(path: Path) -> str | None:
     if suffixes[-1:] == [".gz"]:
         suffixes.pop()
     kind = suffixes[-1] if suffixes else ""
-    return kind if kind in PARSERS else None
+    return kind if kind in PARSERS or kind[1:] in _of_plugins() else None
 
 
 def read_file(path: Path) -> ReadFile:
