@@ -6,12 +6,12 @@ from typing import Any
 import click
 import pytest
 
-from taugate.calibration.settings.rules import AbstentionRule, ThresholdRule
-from taugate.calibration.settings.settings import CalibrationSettings, CandidateSettings, GateSettings
+from taugate.calibration.settings.settings import CalibrationSettings, CandidateSettings
 from taugate.cli import main as cli
 from taugate.cli.calibrate import command, with_refuse
 from taugate.cli.terminal.options import parameters, specified, variable_help
 from taugate.errors import InputError
+from taugate.evidence.rules import AbstentionRule, GateSettings, ThresholdRule
 
 # Fields that have no option of their own.
 COMPOSED = {"rule", "abstention", "candidates", "gate", "further_losses"}

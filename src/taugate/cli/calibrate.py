@@ -15,8 +15,7 @@ from taugate.calibration.comparison.publish import as_json as promotion_json
 from taugate.calibration.encoding.endpoint_source import EndpointOptions
 from taugate.calibration.encoding.input_options import InputOptions
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, RequestedEncoder
-from taugate.calibration.settings.rules import AbstentionRule, ThresholdRule
-from taugate.calibration.settings.settings import Accepted, CalibrationSettings, CandidateSettings, GateSettings
+from taugate.calibration.settings.settings import Accepted, CalibrationSettings, CandidateSettings
 from taugate.cli.terminal.command import Command, Option, OptionGroup
 from taugate.cli.terminal.options import (
     LEXICAL,
@@ -33,13 +32,14 @@ from taugate.cli.terminal.options import (
 from taugate.cli.terminal.output import say
 from taugate.cli.terminal.promotion import PROMOTION, PromotionOptions
 from taugate.cli.terminal.summary import CalibratedRelease, print_release
+from taugate.data.vectors import has_vectors
 from taugate.errors import InputError
-from taugate.ingestion.dataset.vectors import has_vectors
+from taugate.evidence.rules import AbstentionRule, GateSettings, ThresholdRule
 from taugate.registry.catalog import pointed_id
 from taugate.registry.writer import without_equal
+from taugate.release.layout import CURRENT
+from taugate.release.manifest import ReleaseManifest
 from taugate.retrieval.encoder.loading import VECTORS
-from taugate.retrieval.release.layout import CURRENT
-from taugate.retrieval.release.manifest import ReleaseManifest
 from taugate.storage.files import Json
 
 if TYPE_CHECKING:  # needs the extra `calibration`

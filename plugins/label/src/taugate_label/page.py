@@ -29,8 +29,8 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from taugate.cli.terminal.output import say
+from taugate.data.editing import DatasetBusy
 from taugate.errors import InputError, TaugateError
-from taugate.ingestion.dataset.editing import DatasetBusy
 from taugate.retrieval.index.words import UNSPACED, words
 from taugate.service.api.pages import PAGE_HEADERS, PageFile, read_page
 from taugate.storage.files import Json

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from taugate.cli.main import main
-from taugate.ingestion.dataset.beir import read_dataset
+from taugate.data.beir import read_dataset
 from tests.fake_encoder import write_fake_encoder
 from tests.language_model import FakeModel, cut_off, fake_model, half_json, html, slow, status
 

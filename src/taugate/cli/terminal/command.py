@@ -13,10 +13,10 @@ from typing import Any, NamedTuple, TextIO
 
 import click
 
+from taugate.data.judgements import TEST
+from taugate.data.lines import read_lines
+from taugate.data.queries import check_first_lines, check_folder
 from taugate.errors import InputError, ReleaseError
-from taugate.ingestion.dataset.judgements import TEST
-from taugate.ingestion.dataset.lines import read_lines
-from taugate.ingestion.dataset.queries import check_first_lines, check_folder
 from taugate.registry.directory import check_releases_exist
 
 # Common options without a value, and with one, of all commands.
@@ -74,7 +74,7 @@ def check_paths(command: str, arguments: Sequence[str], options: Mapping[str, st
     """
     paths = [Path(argument) for argument in arguments if "://" not in argument]
     if command == "run" and arguments[:1] != ["generated"] and paths:
-        from taugate.ingestion.runs.recording import read_run_queries  # loads pydantic
+        from taugate.data.runs.recording import read_run_queries  # loads pydantic
 
         read_run_queries(paths[0])
     elif command in _LABELLED | {"encode", "queries", "judge"} and paths and "://" not in arguments[0]:

@@ -12,9 +12,9 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from pydantic.fields import FieldInfo
 
-from taugate.calibration.settings.options import Options, annotated, option_of
 from taugate.cli.terminal.command import Argument, Command, Option, OptionGroup
 from taugate.errors import InputError
+from taugate.evidence.options import Options, annotated, option_of
 from taugate.storage.files import read_secret
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple, Protocol, Self
 
 import orjson
 
+from taugate.data.lines import read_objects, required_text
 from taugate.errors import InputError
-from taugate.ingestion.dataset.lines import read_objects, required_text
 from taugate.storage.folders import cache_folder
 from taugate.storage.sqlite_cache import SqliteCache
 

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from taugate.errors import EncoderError, EncoderUnsupported, ReleaseError
 from taugate.plugins import load_all
+from taugate.policy.arrays import Float32
 from taugate.retrieval.encoder.graph import LAYOUT, GraphWeights
-from taugate.retrieval.vectors import Float32
 from taugate.storage.tensors import Arrays, map_tensors
 
 WEIGHTS = "weights.safetensors"
