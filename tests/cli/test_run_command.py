@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from qdrant_client import QdrantClient, models
 
+from label_tests.pressed import press
 from taugate.cli import main as cli
 from taugate.data.queries import read_queries
 from taugate.data.questions import off_topic_sent
@@ -14,7 +15,6 @@ from taugate.registry.catalog import find
 from taugate.release.verify import verify
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from tests.calibration.commands import failure
-from tests.cli.judging.pressed import press
 from tests.data.runs.qdrant_local import COLLECTION, qdrant
 from tests.fake_encoder import DIMENSION
 from tests.loopback import free_port

@@ -8,8 +8,8 @@ import pytest
 from taugate.calibration.metrics.inputs import clusters
 from taugate.data.beir import Dataset, read_dataset, read_people
 from taugate.errors import InputError
-from taugate.ingestion.importers.target import SourceQueries
-from taugate.ingestion.labels.population import Population, population
+from taugate_import.target import SourceQueries
+from taugate_label.population import Population, population
 
 QUERIES = [
     {"_id": "q1", "text": "how soft is concrete"},

@@ -11,6 +11,7 @@ from pydantic.dataclasses import dataclass
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.cli.calibrate import (
     NO_REFUSAL,
+    RULE_KEYS,
     THRESHOLD,
     CalibratedOptions,
     print_calibrated,
@@ -97,5 +98,6 @@ command = Command(
         *parameters(CalibrateRunOptions, "new_encoder", group=PROMOTION),
     ],
     common=_COMMON,
+    keys=RULE_KEYS,
     help="Choose a threshold for the scores of another retriever, and write and promote a release.",
 )

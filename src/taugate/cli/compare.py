@@ -251,4 +251,6 @@ def _points(interval: Interval) -> str:
     return f"{100 * interval.mean:+.1f} ({100 * interval.lower:+.1f} to {100 * interval.upper:+.1f})"
 
 
-command = command_of("compare", run, CompareOptions, lexical=LEXICAL)
+command = command_of(
+    "compare", run, CompareOptions, keys=("metric", "margin", "lexical", "measures", "relevant_from"), lexical=LEXICAL
+)

@@ -2,16 +2,20 @@
 
 import re
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING, Annotated, cast
 
+import click
 from pydantic.dataclasses import dataclass
 
+from taugate import plugins
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.cli.serve import address, listen, print_when_ready, serve
 from taugate.cli.terminal.options import Appearance, Verbose, command_of, option
+from taugate.cli.terminal.output import say_sentence
 from taugate.cli.terminal.summary import print_release
 from taugate.errors import InputError
 from taugate.evidence.options import Options
@@ -74,13 +78,16 @@ def run(options: QuickstartOptions) -> int:
         from taugate.data.location import check_sample_installed
 
         check_sample_installed()  # first, because its message names both extras
+        write_data = _write_sample
+    else:
+        write_data = partial(_import_folder, plugins.load_one("commands", "import"), options.folder)
     import taugate.calibration.job.calibration  # noqa: F401 (fails before anything is written if a package is missing)
     from taugate.cli.calibrate import CalibrateOptions, calibrate_and_publish
 
     data, releases = options.places()
     settings = read_settings(releases=releases, port=options.port, log_level="warning")
     listener = None if options.no_serve else listen(settings)  # fails early if the port is in use
-    question, k = _write_sample(data) if options.folder is None else _import_folder(options.folder, data)
+    question, k = write_data(data)
     release = calibrate_and_publish(
         CalibrateOptions(data=str(data), releases=releases, encoder=DEFAULT_ENCODER, verbose=options.verbose),
         CalibrationSettings.from_options({"k": k}),
@@ -107,22 +114,22 @@ def _write_sample(data: Path) -> tuple[str, int]:
     return _SAMPLE_QUESTION, CalibrationSettings().k
 
 
-def _import_folder(folder: Path, data: Path) -> tuple[str, int]:
+def _import_folder(importing: click.Command, folder: Path, data: Path) -> tuple[str, int]:
     """Import a folder of files, and crop queries if it has no labels; returns a question that it answers, and K."""
-    from taugate.cli import import_data, queries
     from taugate.data.corpus import CORPUS
     from taugate.data.lines import read_objects
+    from taugate.ingestion.queries.generate import MAX_QUERIES, generate_crops
 
     existed = data.parent.exists()
     try:
-        import_data.run(import_data.ImportOptions(sources=(folder,), to=data))
+        importing.invoke(importing.make_context("import", ["--to", str(data), "--", str(folder)]))
     except InputError:
         if not existed:
             with suppress(OSError):  # a folder that is not empty is kept
                 data.parent.rmdir()
         raise
     if not _is_labelled(data):
-        queries.make_crops(queries.QueriesOptions(data=data))
+        say_sentence(generate_crops(data, MAX_QUERIES, seed=0).sentence(data))
     records = [cast("dict[str, str]", record) for _, record in read_objects(data / CORPUS)]
     passages = [(record.get("title"), record["text"]) for record in records]
     return _heading_of(passages), min(CalibrationSettings().k, len(passages))

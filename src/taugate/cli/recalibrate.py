@@ -180,4 +180,5 @@ GROUPS = {
         "admin as well, they load the release at once",
     ): TrialOptions,
 }
-command = command_of("recalibrate", run, RecalibrateOptions, GROUPS, embeddings=Appearance("DIR_OR_URL"))
+KEYS = ("split", "margin", "embeddings", "shadow_seconds")  # of a settings file
+command = command_of("recalibrate", run, RecalibrateOptions, GROUPS, keys=KEYS, embeddings=Appearance("DIR_OR_URL"))

@@ -1,7 +1,11 @@
-"""What a parser returns: the text of a document in reading order, with the blocks that it is made of."""
+"""What a parser returns: the text of a document in reading order, with the blocks that it is made of.
+
+A plug-in that reads files of another format is a parser: an entry point of the group `taugate.importers`, named by the
+suffix of the files without its dot.
+"""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Literal
@@ -55,17 +59,21 @@ class ParsedFile:
 
     Attributes:
         documents: Documents in the order of the file.
-        source_text: Every word of the file as it is shown, from a plain reading of the same bytes that ignores markup
-            and layout. The documents are compared with it to detect lost words and changed numbers.
+        source_text: Every word of the file as shown, from a plain reading of the same bytes that ignores markup
+            and layout. It shows words that the documents lost and numbers that they changed; "" compares nothing.
         notes: Remarks for the user on how the file was read, each a predicate whose subject is the file, such as "is
             read as windows-1252".
         left_out: Text in `source_text` that readers of the documents do not miss, such as the navigation of a page.
     """
 
     documents: list[ParsedDocument]
-    source_text: str
+    source_text: str = ""
     notes: tuple[str, ...] = ()
     left_out: str = ""
+
+
+Parser = Callable[[bytes], ParsedFile]
+"""Reads the content of a file; raises UnreadableFile if it is not of the format."""
 
 
 def with_unique_keys(documents: Iterable[ParsedDocument]) -> list[ParsedDocument]:

@@ -139,7 +139,9 @@ def test_settings_file_takes_a_projection_that_loses(
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("acept = []", "unknown key acept; the keys are accept"),
+        ("acept = []", "unknown key acept; the keys are accept, accept-vectors, "),
+        ("holdout = [0.2, true]", "not a valid float"),
+        ("bootstraps = true", "bootstraps: give a value as the option"),
         ('accept = ["index"]', 'give ["projection"]'),
         ("accept = [", "not TOML"),
         (None, "No such file"),

@@ -13,8 +13,8 @@ from tokenizers import Tokenizer
 from taugate.data.chunks.chunker import Chunk, Chunker
 from taugate.data.parsed import ParsedDocument
 from taugate.errors import InputError
-from taugate.ingestion.importers.markdown import parse_markdown
-from taugate.ingestion.importers.plain_text import parse_plain_text
+from taugate_import.markdown import parse_markdown
+from taugate_import.plain_text import parse_plain_text
 
 DOCS = Path(__file__).parents[3] / "docs"
 LONGEST_HEADING = 12  # tokens: a heading that joining two chunks of the documentation adds

@@ -279,7 +279,7 @@ def cheaper_reranker(
     """
     name = reranker.config.name
     if processor_path(precision) is None:
-        raise EncoderError(f"{name}: {precision} needs a processor with AVX2, and an installation with a compiler")
+        raise EncoderError(f"{name}: {precision} needs a processor with AVX2, and the plug-in taugate-kernel")
     key = [reranker.kind, _CHEAPER_VERSION, precision, reranker.sha256, version("onnx"), *texts]
     cached = cache_folder() / "rerankers" / sha256_json(key)[:32]
     if not cached.is_dir():

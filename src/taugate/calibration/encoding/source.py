@@ -332,7 +332,7 @@ def _write(
     if supported and _write_for_kernel(folder, precision, ids, staging / WEIGHTS):
         pass
     elif precision == "bfloat16":
-        reason = "a BERT-like model" if supported else "a processor with AVX2, and an installation with a compiler"
+        reason = "a BERT-like model" if supported else "a processor with AVX2, and the plug-in taugate-kernel"
         raise EncoderError(f"{name}: bfloat16 needs {reason}; leave out --precision for this encoder")
     else:
         runtime = "onnxruntime"

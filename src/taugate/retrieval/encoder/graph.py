@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import onnxruntime
 
 
-# Tokens per batch; no other size is measurably faster (docs/benchmarks/encoder.md). A longer text has its own batch.
+# Tokens per batch; no other size is measurably faster (benchmarks/results/encoder.md). A longer text has its own batch.
 _BATCH_TOKENS = 1024
 
 _MAX_BYTES = 1 << 20  # a hundred times what a model of 24 layers takes

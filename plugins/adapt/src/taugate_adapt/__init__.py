@@ -1,0 +1,1 @@
+"""Encoders and rerankers adapted to a data set, for Taugate."""
