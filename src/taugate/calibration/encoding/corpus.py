@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from taugate.calibration.encoding.cache import CachedEmbedding, EmbeddingCache
 from taugate.calibration.progress import Job, Task
 from taugate.data.beir import Dataset
+from taugate.data.generation.near_misses import near_misses
 from taugate.data.vectors import DatasetVectors
 from taugate.errors import TextRefused
-from taugate.ingestion.queries.near_misses import near_misses
 from taugate.policy.arrays import CorpusVectors, Float32, QueryVectors
 from taugate.release.encoder import EncoderConfig, Role
 from taugate.retrieval.encoder.encoder import ExportedEncoder
