@@ -10,8 +10,8 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
+from taugate.policy.policy import POLICIES
 from taugate.retrieval.documents.store import Document
-from taugate.retrieval.policy.policy import POLICIES
 from taugate.retrieval.query import Query
 from taugate.service.api.pages import PAGE_HEADERS, PageFile, read_page
 from taugate.service.api.schemas import SearchFields, StrictRequest
@@ -25,7 +25,7 @@ from taugate.service.settings import Settings
 from taugate.storage.files import Json
 
 if TYPE_CHECKING:  # loads FAISS, which a service that only cuts results does not need
-    from taugate.retrieval.release.reader import Release
+    from taugate.retrieval.reader import Release
 
 
 # The parts of the page's script, in order: a part uses declarations of earlier parts, and the last one starts the page.

@@ -12,11 +12,11 @@ import pytest
 from playwright.sync_api import Browser, Route, expect
 
 from playground_tests.conftest import QUESTION, Playground, open_playground
-from taugate.retrieval.policy.policy import POLICIES
-from taugate.retrieval.release.queries import CalibrationQuestion
+from taugate.policy.policy import POLICIES
+from taugate.release.queries import CalibrationQuestion
 from taugate_playground.routes import page_files
 from tests.browser import cut_off, violations
-from tests.retrieval.release.clones import SUMMARY, with_refusals
+from tests.release.clones import SUMMARY, with_refusals
 from tests.service_process import ServiceProcess
 
 HOSTILE = "<img src=x onerror='window.ran=1'>"

@@ -19,11 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.errors import EncoderError, ReleaseError, RerankerUnavailable
+from taugate.policy.arrays import Float32
 from taugate.retrieval.encoder.bert import BLOCK, kernel, panels, scale_panels
 from taugate.retrieval.index.top_k import Candidate
 from taugate.retrieval.rerank.reranker import Reranker, checked_scores
 from taugate.retrieval.rerank.token_encoder import EncodedTokens, TokenEncoder
-from taugate.retrieval.vectors import Float32
 from taugate.storage.tensors import Arrays, map_tensors, write_tensors
 
 _MAX_CODE = 127  # of a signed byte; −128 is unused, so that the sign of a component changes nothing

@@ -141,7 +141,7 @@ async function judgeResult(result, relevant, item) {
 }
 
 const judgements = new Map(); // of this visit, by question and document
-const ENOUGH = 30; // questions of people that a calibrated release needs (MIN_QUERIES in retrieval/release/records.py)
+const ENOUGH = 30; // questions of people that a calibrated release needs (MIN_QUERIES in release/records.py)
 
 /** Say how far the judgements made here lead to a calibrated release. */
 function showJudgements() {
