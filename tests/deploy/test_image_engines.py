@@ -1,6 +1,7 @@
 """Images contain the clients of all engines that compose and the chart can configure for them."""
 
 import re
+import tomllib
 from typing import get_args
 
 import helm_python
@@ -9,7 +10,7 @@ import yaml
 from packaging.requirements import Requirement
 
 from taugate.retrieval.engines.engine import EngineKind
-from tests.deploy.locks import DOCKERFILE, FOLDER, PYPROJECT, ROOT, faults, locked, needed
+from tests.deploy.locks import DOCKERFILE, FOLDER, ROOT, faults, locked, needed
 from tests.helm.rendered import KEYS, at, render
 
 SERVICES = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))["services"]
@@ -37,7 +38,8 @@ def installed(stage: str) -> set[str]:
 
 def clients(target: str) -> set[str]:
     """Kinds of engines whose client an image has, with all that it needs."""
-    lock, extras = locked(*installed(target)), PYPROJECT["project"]["optional-dependencies"]
+    project = tomllib.loads((ROOT / "plugins" / "engines" / "pyproject.toml").read_text("utf-8"))["project"]
+    lock, extras = locked(*installed(target)), project["optional-dependencies"]
     asked = {kind: [item for item in map(Requirement, extras[kind]) if needed(item, set())] for kind in KINDS.values()}
     return {kind for kind, direct in asked.items() if not faults(direct, lock)[0]}
 
