@@ -231,7 +231,7 @@ $(VENV)/.pip: constraints.txt | $(BIN)/pip
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.sample $(VENV)/.pip clients/python/pyproject.toml
-	$(PIP) --group test --group docs --no-build-isolation --editable '.[calibration,adaptation,sample]' $(call EDITABLE,$(ALL_PLUGINS)) \
+	$(PIP) --group test --group docs --no-build-isolation --editable '.[calibration,sample]' $(call EDITABLE,$(ALL_PLUGINS)) \
 	  --editable 'clients/python[langchain,llamaindex,haystack,mcp]'
 	@touch $@
 
