@@ -8,7 +8,6 @@ from typing import get_args
 import pytest
 
 import taugate
-from taugate.retrieval.engines.engine import EngineChoice
 from taugate.retrieval.names import INDEX_KINDS, METHODS, STATEMENTS, Kind, Method, Statement
 from taugate.retrieval.policy.names import ThresholdKind
 from taugate.retrieval.policy.policy import POLICIES
@@ -20,13 +19,12 @@ ROOT = Path(taugate.__file__).parent
 FOLDERS = {
     "retrieval/policy": {*get_args(ThresholdKind), *get_args(ScoreScale)},
     "retrieval/index": {*get_args(Kind)},
-    "retrieval/engines": {*get_args(EngineChoice)},
+    "retrieval/engines": {"faiss", "milvus", "pgvector"},
     "retrieval/rerank": {*get_args(RerankerKind)} - {"endpoint"},  # an encoder may be behind one as well
     "retrieval/release": {*get_args(Method), *get_args(Statement)} - {"fixed"},  # a length of texts may be as well
 }
 MODULES = {
-    "service/runtime/resources.py",  # asks whether the module named faiss is loaded
-    "ingestion/runs/presets.py",  # the stores of users, of which two have the names of engines
+    "service/runtime/resources.py"  # asks whether the module named faiss is loaded
 }
 TEXTS = ("*.j2", "*.html")
 

@@ -24,6 +24,7 @@ from taugate.calibration.settings.update import kept_rule, requested_rule
 from taugate.errors import InputError
 from taugate.ingestion.dataset.judgements import GENERATED, HUMAN, TRAFFIC
 from taugate.retrieval.encoder.loading import VECTORS
+from taugate.retrieval.engines.engine import IN_PROCESS
 from taugate.retrieval.names import METHODS, Kind
 from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.search_records import GateRecord
@@ -47,7 +48,7 @@ def inherited_settings(manifest: Manifest) -> CalibrationSettings:
         refuse="auto" if manifest.refusal is not None and manifest.refusal.is_default else "off",
         candidates=_candidates(manifest),
         labels=(HUMAN, *before[1:]) if before else (),
-        engine="faiss" if manifest.engine is None else manifest.engine.kind,
+        engine=IN_PROCESS if manifest.engine is None else manifest.engine.kind,
         accept_vectors=bool(manifest.accepts_vectors),
     )
 

@@ -14,6 +14,7 @@ from taugate.calibration.settings.settings import (
     default_margin,
     requested_margin,
 )
+from taugate.retrieval.engines.engine import IN_PROCESS
 from taugate.retrieval.names import METHODS
 from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.outcome_records import PolicyRecord
@@ -82,7 +83,7 @@ def kept_settings(manifest: Manifest, embeddings: str | None) -> CalibrationSett
             lexical="off" if manifest.lexical is None else manifest.lexical.weight,
             gate=gate,
         ),
-        engine="faiss" if engine is None else engine.kind,
+        engine=IN_PROCESS if engine is None else engine.kind,
         accept_vectors=bool(manifest.accepts_vectors),
         embeddings=embeddings,
     )
