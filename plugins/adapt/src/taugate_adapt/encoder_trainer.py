@@ -247,7 +247,7 @@ def check_trainable(model: Path, base: str) -> None:
         base: Name of the base, for messages.
 
     Raises:
-        InputError: If `accelerate` or `datasets` is not installed.
+        InputError: If the extra `training` is not installed.
         EncoderError: If the base cannot be trained.
     """
     check_weights(model, base, ", or choose --recipe adapter")
@@ -266,13 +266,13 @@ def check_weights(model: Path, base: str, instead: str) -> None:
         instead: What else the user can do, the end of a sentence.
 
     Raises:
-        InputError: If `accelerate` or `datasets` is not installed.
+        InputError: If the extra `training` is not installed.
         EncoderError: If the base is an exported graph.
     """
     if missing := [name for name in ("accelerate", "datasets") if find_spec(name) is None]:
         raise InputError(
             f"{missing[0]} is not installed, and training through the encoder needs it: pip install "
-            f"accelerate datasets{instead}"
+            f"'taugate-adapt[training]'{instead}"
         )
     if is_exported(model):
         raise EncoderError(
