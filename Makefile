@@ -206,7 +206,7 @@ test-servers: ## install the programs that some tests start (Redis, Prometheus, 
 	@sh tests/servers.sh
 
 clean: ## remove everything that these targets made
-	rm -rf $(VENV) quickstart build *.egg-info src/taugate/retrieval/encoder/*.so .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) quickstart build *.egg-info plugins/kernel/src/taugate_kernel/*.so plugins/*/build plugins/*/src/*.egg-info .mypy_cache .ruff_cache .pytest_cache
 
 # venv writes this file last, so an incomplete environment is made again.
 $(BIN)/pip:
@@ -216,7 +216,7 @@ $(BIN)/pip:
 # A mark for each set of packages, so that any order of targets installs each set once.
 # Packages of the images are installed by hash, with setuptools, which then builds taugate. Packages that only tests, development and
 # benchmarks need are pinned by constraints.txt, without hashes.
-$(VENV)/.sample: pyproject.toml constraints.txt $(wildcard plugins/*/pyproject.toml src/taugate/retrieval/encoder/*.[ch] deploy/requirements/*.txt) | $(BIN)/pip
+$(VENV)/.sample: pyproject.toml constraints.txt $(wildcard plugins/*/pyproject.toml plugins/kernel/src/taugate_kernel/*.[ch] deploy/requirements/*.txt) | $(BIN)/pip
 	sh deploy/requirements/calibration.sh $(BIN)/pip --quiet --disable-pip-version-check
 	$(PIP) --no-build-isolation --editable '.[calibration,sample]' $(call EDITABLE,$(PLUGINS))
 	@touch $@

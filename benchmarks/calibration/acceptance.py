@@ -19,9 +19,9 @@ from typing import Any
 import pytrec_eval
 
 from benchmarks.results import RESULTS, machine, save, today
+from taugate.release.layout import content_digest
 from taugate.retrieval.encoder.encoder import ExportedEncoder
-from taugate.retrieval.release.layout import content_digest
-from taugate.retrieval.release.reader import load
+from taugate.retrieval.reader import load
 
 REPORT = Path(__file__).resolve().parents[2] / "docs" / "benchmarks" / "acceptance.md"
 NEW_DOCUMENTS = 12

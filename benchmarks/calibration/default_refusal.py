@@ -18,12 +18,12 @@ from taugate.calibration.encoding.corpus import encode_near_misses, with_words
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
 from taugate.calibration.progress import Job
 from taugate.calibration.settings.settings import CalibrationSettings
-from taugate.ingestion.dataset.location import write_sample
+from taugate.data.location import write_sample
+from taugate.policy.arrays import QueryVectors, dense_of
+from taugate.release.refusal_records import QuestionKind, RefusalRecord, RefusedQuestions
 from taugate.retrieval.index.hybrid import HybridIndex
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.words import RULE, hybrid_vectors
-from taugate.retrieval.release.refusal_records import QuestionKind, RefusalRecord, RefusedQuestions
-from taugate.retrieval.vectors import QueryVectors, dense_of
 
 HEADING = "The default refusal: refused and lost"
 SETS = ("squad_v2_dev", "scifact", "cosqa", "covidqa_chunks", "pubmedqa_labelled")

@@ -18,9 +18,9 @@ from benchmarks.checkout import ROOT
 from benchmarks.encoder.precisions import SETS, Texts, of_onnxruntime, section
 from benchmarks.results import RESULTS, save, today
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
+from taugate.release.golden import TOLERANCE
 from taugate.retrieval.encoder import graph
 from taugate.retrieval.encoder.encoder import ExportedEncoder
-from taugate.retrieval.release.golden import TOLERANCE
 
 REPORT = ROOT / "docs" / "benchmarks" / "encoder.md"
 BATCH_TOKENS = (128, 256, 512, 1024, 2048, 4096)

@@ -23,7 +23,7 @@ from benchmarks.evidence.verdicts import (
 from benchmarks.evidence.worlds import AT_WORST, FALLS, FOUND, LARGEST, WITH_GAINS, Drawn, Fall, Structure, structures
 from benchmarks.experiment import Experiment
 from benchmarks.markdown import share, table, verdict
-from taugate.calibration.risk.evidence import Statement
+from taugate.evidence.risk.losses import Statement
 
 HEADING = "Size: a true loss exactly at the margin"
 TRIALS = 500

@@ -15,8 +15,8 @@ from benchmarks.experiment import Experiment
 from benchmarks.markdown import share, table, verdict
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, model_folder
 from taugate.calibration.progress import Job
-from taugate.calibration.risk.certify import upper_limit
-from taugate.retrieval.release.adaptation import RerankerStage
+from taugate.evidence.risk.certify import upper_limit
+from taugate.release.adaptation import RerankerStage
 from taugate_adapt.reranker import adapt_reranker
 from taugate_adapt.settings import AdaptationSettings
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from benchmarks.guesses.outcomes import RuleOutcome, SetOutcome
 from benchmarks.guesses.rules import CERTIFIED, DEFAULT, GUESSES
 from benchmarks.markdown import share, table
-from taugate.retrieval.release.evidence import Interval
+from taugate.release.evidence import Interval
 
 HEADING = "A guessed threshold beside a certified one"
 SETS = ("squad_v2_dev", "pubmedqa_labelled", "covidqa_chunks", "scifact/train", "cosqa")

@@ -14,7 +14,7 @@ PAGE = experiment_page(
 Fifty human labels give an accuracy to within about 15 points. A machine can score thousands of other queries: the model of relevance
 estimates how likely each result is relevant, or a language model judges it. The machine alone may be wrong by any amount. *Both*
 together is prediction-powered inference: the machine's scores of many queries, corrected by how wrong they are on the labelled ones
-(`calibration/few_labels`). This page measures whether the 95 % intervals hold, and how much shorter they are.
+(`evidence/few_labels`). This page measures whether the 95 % intervals hold, and how much shorter they are.
 
 - **R²** is the share of the variance of hits that the machine's scores explain. At best, the ratio of widths is √(1 − R²).
 - **The model** is fitted on 1,000 crops of the set's documents, and on no label.

@@ -10,9 +10,9 @@ from benchmarks.experiment import Experiment
 from benchmarks.labels.asked import CROPS, SETS, SIZES, AskedSet, asked_set
 from benchmarks.line_chart import draw
 from benchmarks.markdown import Target, share, table, targets
-from taugate.calibration.few_labels.population import losses
-from taugate.calibration.few_labels.prediction_powered import LossEstimates, ThresholdEstimate
-from taugate.calibration.few_labels.shares import JudgedSample
+from taugate.evidence.few_labels.population import losses
+from taugate.evidence.few_labels.prediction_powered import LossEstimates, ThresholdEstimate
+from taugate.evidence.few_labels.shares import JudgedSample
 
 HEADING = "Thresholds on public sets"
 LIMITS = (0.05, 0.1, 0.2)

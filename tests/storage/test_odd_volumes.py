@@ -12,12 +12,12 @@ import pytest
 
 from taugate.cli import main as cli
 from taugate.errors import ReleaseError
-from taugate.ingestion.labels.session import open_journal
 from taugate.registry.history import calibration_lock, change_lock
 from taugate.registry.transfer import _copy_lock
 from taugate.storage import folders
 from taugate.storage.files import atomic_write, set_mode, sync_folder
 from taugate.storage.folders import exclusive_lock
+from taugate_label.session import open_journal
 
 
 def failing(code: int) -> OSError:

@@ -74,7 +74,7 @@ _PACKAGE_OF = {
 
 def load_command(name: str) -> click.Command:
     """Import the module of a subcommand and return its command."""
-    module = f"taugate.cli.{'import_data' if name == 'import' else name.replace('-', '_')}"
+    module = f"taugate.cli.{name.replace('-', '_')}"
     command: click.Command = import_module(module).command if find_spec(module) else plugins.load_one("commands", name)
     return command
 

@@ -10,14 +10,11 @@ import orjson
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from taugate.calibration.settings.options import Advice, Options
 from taugate.cli.terminal.options import Appearance, AsJson, command_of, option
 from taugate.cli.terminal.output import print_result, say, say_labelled
-from taugate.errors import InputError
-from taugate.ingestion.dataset.judgements import GENERATED, qrels_of
-from taugate.ingestion.queries.generate import generate_crops
-from taugate.ingestion.runs.presets import Names, open_store, preset
-from taugate.ingestion.runs.recording import (
+from taugate.data.judgements import GENERATED, qrels_of
+from taugate.data.runs.presets import Names, open_store, preset
+from taugate.data.runs.recording import (
     RunFile,
     add_documents,
     add_run,
@@ -26,7 +23,10 @@ from taugate.ingestion.runs.recording import (
     read_run_queries,
     record_run,
 )
-from taugate.ingestion.runs.search_request import ExternalStore, Fields, StoreRequest, StoreSearch
+from taugate.data.runs.search_request import ExternalStore, Fields, StoreRequest, StoreSearch
+from taugate.errors import InputError
+from taugate.evidence.options import Advice, Options
+from taugate.ingestion.queries.generate import generate_crops
 from taugate.retrieval.engines.connect import TOKEN_FILE
 from taugate.storage.files import Json, read_secret, sha256_json
 
@@ -200,4 +200,4 @@ def _recorded(
         return record_run(pending, search, file, options.depth, options.rate, task.advance)
 
 
-command = command_of("run", run, RunOptions)
+command = command_of("run", run, RunOptions, keys=("id_field", "vector_field", "text_field", "depth", "rate", "texts"))

@@ -14,11 +14,11 @@ from typing import Generic, Literal, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.drift.observations import Float64, JudgedReplies, Judgements, Observations, calibration_observations
-from taugate.retrieval.release.evidence import Interval
-from taugate.retrieval.release.outcome_records import BootstrapRecord
-from taugate.retrieval.release.queries import Reference
-from taugate.retrieval.vectors import Float32
+from taugate.drift.observations import JudgedReplies, Judgements, Observations, calibration_observations
+from taugate.policy.arrays import Float32, Float64
+from taugate.release.evidence import Interval
+from taugate.release.outcome_records import BootstrapRecord
+from taugate.release.queries import Reference
 
 # Half of Cohen's small effect: a share of 50 % that becomes 55 %, or one of 5 % that becomes 7.4 %.
 MIN_EFFECT = 0.1

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
-from taugate.calibration.relevance.model import AppliedRelevance
 from taugate.calibration.report.abstaining import shown_queries
 from taugate.calibration.report.questions import label_errors
 from taugate.calibration.report.terminal import refused_kinds, statement
-from taugate.calibration.settings.rules import ThresholdRule
+from taugate.evidence.relevance.fitting import AppliedRelevance
+from taugate.evidence.rules import ThresholdRule
 from taugate.registry.writer import CREATED_AT, RELEASE_ID
 from tests.calibration.report.html_page import check, wrong_numbers
 from tests.calibration.report.studies import COMMAND, Studied, sample_texts, studied, write

@@ -6,8 +6,8 @@ import orjson
 import pytest
 
 from taugate.cli.main import main
-from taugate.ingestion.dataset.beir import Dataset, read_dataset
-from taugate.ingestion.dataset.queries import NEAR_MISS_KINDS
+from taugate.data.beir import Dataset, read_dataset
+from taugate.data.queries import NEAR_MISS_KINDS
 from taugate.ingestion.queries.near_misses import NearMiss, make_near_misses, near_misses
 from taugate.ingestion.queries.term_index import TermIndex, asks_amount, index_terms, opposite, stem
 

@@ -20,7 +20,7 @@ from sentence_transformers.sentence_transformer.modules import Dense, Normalize,
 from torch.nn.functional import cross_entropy, normalize
 
 from taugate.calibration.export.torch_model import kind, of_modules
-from taugate.retrieval.vectors import Float32
+from taugate.policy.arrays import Float32
 from taugate_adapt.linear import LinearMap
 from taugate_adapt.pairs import PairedTexts
 

@@ -10,7 +10,7 @@ from pydantic.dataclasses import dataclass
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
 from taugate.cli.terminal.options import LEXICAL, Appearance, AsJson, Data, ModelOptions, command_of, option, part
 from taugate.cli.terminal.output import print_result, say, say_labelled
-from taugate.retrieval.release.adaptation import AdaptationRecord, PairsRecord, RerankerAdaptation
+from taugate.release.adaptation import AdaptationRecord, PairsRecord, RerankerAdaptation
 from taugate_adapt.settings import AdaptationSettings
 
 if TYPE_CHECKING:

@@ -13,11 +13,11 @@ import numpy as np
 
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.source import is_exported
-from taugate.calibration.metrics.documents import relevant_passages
+from taugate.calibration.metrics.judging import relevant_passages
 from taugate.calibration.progress import Job
 from taugate.errors import EncoderError, InputError
+from taugate.release.adaptation import RecipeName, StageRecord
 from taugate.retrieval.encoder.encoder import ExportedEncoder
-from taugate.retrieval.release.adaptation import RecipeName, StageRecord
 from taugate.storage.folders import publish_folder, staging_folder
 from taugate_adapt.linear import LinearMap
 from taugate_adapt.parts import TRAIN

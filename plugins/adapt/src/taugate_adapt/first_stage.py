@@ -6,16 +6,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.calibration.acceptance.baseline import DEPTH, LexicalPart, SearchTrial
+from taugate.calibration.acceptance.baseline import LexicalPart, SearchTrial
 from taugate.calibration.acceptance.better_lists import GRID
-from taugate.calibration.metrics.documents import relevant_passages
+from taugate.calibration.metrics.judging import relevant_passages
 from taugate.calibration.settings.settings import LexicalChoice
-from taugate.ingestion.dataset.labelled_queries import LabelledQuery
+from taugate.data.labelled_queries import LabelledQuery
+from taugate.evidence.acceptance import DEPTH
+from taugate.policy.arrays import Float32, QueryVectors
 from taugate.retrieval.documents.store import DocumentStore
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.index.words import hybrid_vectors
-from taugate.retrieval.vectors import Float32, QueryVectors
 from taugate_adapt.pairs import AdaptationQueries, PairedTexts
 from taugate_adapt.parts import TRAIN
 from taugate_adapt.recipes import EncodedPairs

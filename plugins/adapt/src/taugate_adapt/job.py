@@ -16,8 +16,8 @@ from taugate.calibration.metrics.embeddings import isotropy
 from taugate.calibration.progress import Job
 from taugate.errors import EncoderError, TaugateError
 from taugate.ingestion.queries.prompt import LanguageModel
+from taugate.release.adaptation import AdaptationRecord, RecipeTrial, StageRecord, TrainingRecord
 from taugate.retrieval.encoder.encoder import ExportedEncoder
-from taugate.retrieval.release.adaptation import AdaptationRecord, RecipeTrial, StageRecord, TrainingRecord
 from taugate_adapt.budget import check_encoding, plan_within
 from taugate_adapt.decision import ComparedEncoders, EncoderDecision, K
 from taugate_adapt.encoder_trainer import EncoderTrainer, check_trainable, graph_of

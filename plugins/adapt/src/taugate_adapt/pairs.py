@@ -19,19 +19,19 @@ from typing import Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.calibration.metrics.clusters import clusters
-from taugate.calibration.metrics.documents import Parents
+from taugate.calibration.metrics.inputs import clusters
+from taugate.data.beir import Dataset
+from taugate.data.labelled_queries import LabelledQuery
+from taugate.data.queries import PEOPLE
 from taugate.errors import InputError
-from taugate.ingestion.dataset.beir import Dataset
-from taugate.ingestion.dataset.labelled_queries import LabelledQuery
-from taugate.ingestion.dataset.queries import PEOPLE
+from taugate.evidence.divisions import Parents
 from taugate.ingestion.queries.generate import crop, sampling_key
+from taugate.policy.arrays import Float32
+from taugate.release.adaptation import PairsRecord
 from taugate.retrieval.documents.store import DocumentStore
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.words import query_terms
-from taugate.retrieval.release.adaptation import PairsRecord
-from taugate.retrieval.vectors import Float32
 from taugate_adapt.parts import TRAIN, UNSEEN, VALIDATION, CorpusParts
 
 _MAX_QUERIES = {TRAIN: 4096, VALIDATION: 1024}  # queries in a part; a training step uses fewer

@@ -7,18 +7,20 @@ from typing import Self
 
 import numpy as np
 
-from taugate.calibration.acceptance.baseline import DEPTH, SearchTrial
+from taugate.calibration.acceptance.baseline import SearchTrial
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.corpus import encode
-from taugate.calibration.metrics.clusters import PerQuery
-from taugate.calibration.metrics.documents import Parents, relevant_passages
+from taugate.calibration.metrics.judging import relevant_passages
 from taugate.calibration.progress import Job
+from taugate.data.labelled_queries import LabelledQuery
 from taugate.errors import InputError
-from taugate.ingestion.dataset.labelled_queries import LabelledQuery
+from taugate.evidence.acceptance import DEPTH
+from taugate.evidence.clusters import PerQuery
+from taugate.evidence.divisions import Parents
+from taugate.policy.arrays import Float32
+from taugate.release.adaptation import RecipeName, RecipeTrial, TrainingRecord, WhiteningRecord
 from taugate.retrieval.documents.store import DocumentStore
 from taugate.retrieval.encoder.encoder import ExportedEncoder
-from taugate.retrieval.release.adaptation import RecipeName, RecipeTrial, TrainingRecord, WhiteningRecord
-from taugate.retrieval.vectors import Float32
 from taugate_adapt.linear import CENTRINGS, EXPONENTS, LinearMap, PrincipalComponents
 from taugate_adapt.pairs import AdaptationQueries, PairedTexts
 from taugate_adapt.parts import TRAIN

@@ -28,14 +28,14 @@ from taugate.calibration.encoding.rerankers import encode_tokens, rarity
 from taugate.calibration.export.rerankers import OWN_WEIGHT, encoder_tokens, export_cross_encoder, export_token_vectors
 from taugate.calibration.export.torch_model import prompt_of
 from taugate.calibration.progress import Job
+from taugate.policy.arrays import Float32
+from taugate.release.adaptation import RerankerStage
 from taugate.retrieval.documents.store import Documents
 from taugate.retrieval.encoder.encoder import Role
-from taugate.retrieval.release.adaptation import RerankerStage
 from taugate.retrieval.rerank.cross_encoder import CrossEncoder
 from taugate.retrieval.rerank.late_interaction import TOKEN_VECTORS, LateInteraction
 from taugate.retrieval.rerank.reranker import Reranker, TextReranker
 from taugate.retrieval.rerank.token_encoder import TokenEncoder
-from taugate.retrieval.vectors import Float32
 from taugate_adapt.training.cross_encoding import HARDER, ScoredPairs, new_cross_encoder, train_cross_encoder
 from taugate_adapt.training.plan import TextSeconds
 from taugate_adapt.training.run import InOrder, Schedule, TrainingRun

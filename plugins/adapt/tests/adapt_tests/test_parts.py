@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taugate.ingestion.dataset.labelled_queries import LabelledQuery
+from taugate.data.labelled_queries import LabelledQuery
 from taugate_adapt.parts import TRAIN, UNSEEN, VALIDATION, CorpusParts
 
 

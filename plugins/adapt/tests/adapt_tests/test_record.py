@@ -6,9 +6,9 @@ from typing import cast
 import numpy as np
 import pytest
 
+from taugate.data.labelled_queries import LabelledQuery
 from taugate.errors import EncoderError
-from taugate.ingestion.dataset.labelled_queries import LabelledQuery
-from taugate.retrieval.release.adaptation import ADAPTATION, StageRecord, TrainingRecord, read_adaptation
+from taugate.release.adaptation import ADAPTATION, StageRecord, TrainingRecord, read_adaptation
 from taugate_adapt.linear import LinearMap
 from taugate_adapt.pairs import decisive
 from taugate_adapt.recipes import EncodedPairs, TriedRecipe, _within_one_error

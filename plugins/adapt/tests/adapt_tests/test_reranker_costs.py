@@ -8,7 +8,7 @@ pytest.importorskip("accelerate")
 
 from taugate.calibration.progress import Job
 from taugate.errors import InputError
-from taugate.retrieval.release.adaptation import RerankerStage
+from taugate.release.adaptation import RerankerStage
 from taugate_adapt import budget, reranker
 from taugate_adapt.parts import UNSEEN, VALIDATION
 from taugate_adapt.reranker import _Costs

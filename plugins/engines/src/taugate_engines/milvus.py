@@ -19,6 +19,7 @@ from pymilvus import DataType, MilvusClient
 from pymilvus.client.types import LoadState
 
 from taugate.errors import InputError, ReleaseError
+from taugate.policy.arrays import Float32
 from taugate.retrieval.documents.filters import Filter
 from taugate.retrieval.documents.store import Document, write_document
 from taugate.retrieval.engines.engine import (
@@ -38,7 +39,6 @@ from taugate.retrieval.engines.engine import (
     time_written,
 )
 from taugate.retrieval.engines.filters import FilterDialect, condition, filterable, id_condition
-from taugate.retrieval.vectors import Float32
 from taugate_engines.milvus_servers import MilvusServers, remaining
 
 MAX_BYTES = 65_535  # limit of a VARCHAR and of a JSON field

@@ -7,9 +7,9 @@ from typing import Any
 
 import orjson
 
+from taugate.data.runs.presets import Names
+from taugate.data.runs.search_request import PLACEHOLDER, Fields, at, fill, value_of
 from taugate.errors import InputError, ReleaseError
-from taugate.ingestion.runs.presets import Names
-from taugate.ingestion.runs.search_request import PLACEHOLDER, Fields, at, fill, value_of
 from taugate.storage.files import Json
 
 _TIMEOUT = 60.0  # seconds of one search

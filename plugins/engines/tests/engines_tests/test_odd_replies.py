@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from taugate.data.runs.search_request import StoreSearch
 from taugate.errors import InputError
-from taugate.ingestion.runs.search_request import StoreSearch
 from taugate_engines.stores import MilvusStore, PostgresStore
-from tests.ingestion.runs.test_odd_replies import JSON, ODD, QUERY, check, good_result, places, replaced, request_of
+from tests.data.runs.test_odd_replies import JSON, ODD, QUERY, check, good_result, places, replaced, request_of
 
 KINDS = ["pgvector", "milvus"]
 

@@ -13,9 +13,9 @@ from pymilvus import MilvusClient
 
 from taugate.errors import InputError
 from taugate_engines.stores import MilvusStore, PostgresStore
-from tests.ingestion.runs.qdrant_local import COLLECTION
-from tests.ingestion.runs.test_foreign_stores import QUERY, TEXTS, VECTORS, check_results, search_of
-from tests.ingestion.runs.watched_socket import WatchedSocket
+from tests.data.runs.qdrant_local import COLLECTION
+from tests.data.runs.test_foreign_stores import QUERY, TEXTS, VECTORS, check_results, search_of
+from tests.data.runs.watched_socket import WatchedSocket
 from tests.postgres_process import postgres
 
 

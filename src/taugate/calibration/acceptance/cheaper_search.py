@@ -13,23 +13,26 @@ from typing import cast
 import numpy as np
 
 from taugate.calibration.acceptance.baseline import GateState, SearchTrial
-from taugate.calibration.acceptance.gate import GateCandidate, judge, speeds
+from taugate.calibration.acceptance.speeds import speeds
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.corpus import encode_queries
 from taugate.calibration.encoding.source import MAX_CHARS, CheaperPrecision, cheaper_encoder
-from taugate.calibration.metrics.clusters import SamplingUnits
-from taugate.calibration.metrics.measure import CalibrationInputs
-from taugate.calibration.settings.settings import MARGIN, GateSettings, IndexChoice
+from taugate.calibration.metrics.inputs import CalibrationInputs
+from taugate.calibration.settings.settings import IndexChoice
 from taugate.errors import EncoderError, InputError
+from taugate.evidence.acceptance import GateCandidate, judge
+from taugate.evidence.clusters import SamplingUnits
+from taugate.evidence.rules import MARGIN, GateSettings
+from taugate.policy.arrays import Float32, QueryVectors, dense_of, map_dense
+from taugate.release.golden import TOLERANCE
+from taugate.release.names import INDEX_KINDS, Kind
+from taugate.release.search_records import GateRecord, SkippedCandidate
 from taugate.retrieval.encoder.bert import processor_path
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.index.approximate import AnyIndex, ApproximateIndex, build
 from taugate.retrieval.index.files import sizes
 from taugate.retrieval.index.top_k import DocumentScorer, Searchable, TopK
-from taugate.retrieval.names import INDEX_KINDS, Kind
-from taugate.retrieval.release.golden import TOLERANCE
-from taugate.retrieval.release.search_records import GateRecord, SkippedCandidate
-from taugate.retrieval.vectors import Float32, Projection, QueryVectors, dense_of, map_dense
+from taugate.retrieval.vectors import Projection
 
 # Share of the exact top-K that an index may miss, as a share of the margin. On mixed_large accuracy@5 loses half of
 # that share, so an eighth of the margin is lost and the remainder allows for chance (docs/research/gate.md).

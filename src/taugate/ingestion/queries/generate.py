@@ -22,12 +22,12 @@ import numpy as np
 import regex
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from taugate.data.corpus import CORPUS, text_and_title
+from taugate.data.editing import QueryFile, replace_queries, sole_writer
+from taugate.data.judgements import GENERATED, Judgement, JudgementLine
+from taugate.data.lines import read_objects, required_id
+from taugate.data.queries import DatasetQuery, Origin, check_folder
 from taugate.errors import InputError
-from taugate.ingestion.dataset.corpus import CORPUS, text_and_title
-from taugate.ingestion.dataset.editing import QueryFile, replace_queries, sole_writer
-from taugate.ingestion.dataset.judgements import GENERATED, Judgement, JudgementLine
-from taugate.ingestion.dataset.lines import read_objects, required_id
-from taugate.ingestion.dataset.queries import DatasetQuery, Origin, check_folder
 from taugate.retrieval.index.words import UNSPACED
 from taugate.storage.files import atomic_write, read_bounded
 
@@ -106,6 +106,10 @@ class Losses:
     example: int = 0
     not_question: int = 0
     round_trip: int = 0
+
+    def listed(self, reasons: Mapping[str, str]) -> str:
+        """Return the numbers with their reasons, for people to read."""
+        return ", ".join(f"{count} {reasons[reason]}" for reason, count in asdict(self).items() if count)
 
 
 class Accounting(BaseModel):
@@ -192,6 +196,16 @@ class GeneratedQueries:
     kept: int = 0
     lost: Losses = field(default_factory=Losses)
     documents: int = 0
+
+    def sentence(self, data: Path) -> str:
+        """Return the result of cropping as a sentence for people to read."""
+        lost = self.lost.listed({"empty": "too short", "duplicate": "with the same words as another query"})
+        sampled = self.kept + sum(asdict(self.lost).values())
+        source = f"its {sampled:,}" if sampled == self.documents else f"{sampled:,} of its {self.documents:,}"
+        return (
+            f"{data} has {self.kept:,} queries cropped from {source} passages"
+            f"{'; passages without a query: ' + lost if lost else ''}"
+        )
 
 
 def generate_crops(data: Path, max_documents: int, seed: int, share: float = 1.0) -> GeneratedQueries:

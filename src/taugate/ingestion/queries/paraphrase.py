@@ -9,11 +9,10 @@ from hashlib import sha256
 
 import orjson
 
+from taugate.data.questions import QuestionRule
 from taugate.errors import InputError
-from taugate.ingestion.dataset.questions import QuestionRule
 from taugate.ingestion.queries.generate import normalized
-from taugate.ingestion.queries.prompt import Example, LanguageModel, Prompt, ReplyCache, query_of
-from taugate.ingestion.queries.questions import ask
+from taugate.ingestion.queries.prompt import Example, LanguageModel, Prompt, ReplyCache, ask, query_of
 
 # Two ways to put the same question more politely, {} being the question.
 _FRAMES = {

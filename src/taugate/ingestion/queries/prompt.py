@@ -4,6 +4,8 @@ It is the vanilla prompt of InPars (Bonifacio et al. 2022), which "Unsupervised 
 Retrieval" (section 3) uses too.
 """
 
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -11,8 +13,8 @@ from typing import Any, NamedTuple, Protocol, Self
 
 import orjson
 
+from taugate.data.lines import read_objects, required_text
 from taugate.errors import InputError
-from taugate.ingestion.dataset.lines import read_objects, required_text
 from taugate.storage.folders import cache_folder
 from taugate.storage.sqlite_cache import SqliteCache
 
@@ -229,3 +231,35 @@ class ReplyCache(SqliteCache):
 def _key(prompt: Prompt) -> bytes:
     parameters = [prompt.completion(), prompt.messages(), prompt.seed, TEMPERATURE, TOP_P, MAX_REPLY]
     return sha256(orjson.dumps(parameters)).digest()
+
+
+def ask(
+    prompts: Sequence[Prompt], model: LanguageModel, cache: ReplyCache, advance: Callable[[], None]
+) -> dict[Prompt, Completion]:
+    """Ask a model, and cache each reply at once.
+
+    Args:
+        prompts: Distinct prompts.
+        model: Model to ask; it is closed at the end.
+        cache: Cache of the model's replies.
+        advance: Called after each reply.
+
+    Returns:
+        The reply to each prompt.
+
+    Raises:
+        InputError: If the model cannot be used.
+        OSError: If the model does not respond.
+    """
+    replies: dict[Prompt, Completion] = {}
+    workers = ThreadPoolExecutor(model.parallel, thread_name_prefix="model")
+    try:
+        prompt_of = {workers.submit(model.ask, prompt): prompt for prompt in prompts}
+        for future in as_completed(prompt_of):
+            replies[prompt_of[future]] = future.result()
+            cache.put(prompt_of[future], future.result())
+            advance()
+    finally:
+        model.close()
+        workers.shutdown(wait=False, cancel_futures=True)
+    return replies

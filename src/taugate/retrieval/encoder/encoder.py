@@ -14,12 +14,13 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from taugate.errors import EncoderError
+from taugate.policy.arrays import Float32
 from taugate.retrieval.encoder.bert import WEIGHTS, BertModel, Precision, processor_path
 from taugate.retrieval.encoder.endpoint_record import EndpointRecord
 from taugate.retrieval.encoder.graph import DATA, LAYOUT, MODEL, Graph
 from taugate.retrieval.encoder.tokenizer import TOKENIZER, load_tokenizer
 from taugate.retrieval.hardware import cuda_available, processors
-from taugate.retrieval.vectors import MAX_DIMENSIONS, Float32, extended
+from taugate.retrieval.vectors import MAX_DIMENSIONS, extended
 from taugate.storage.files import sha256_files
 
 if TYPE_CHECKING:

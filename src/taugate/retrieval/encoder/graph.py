@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from taugate.errors import EncoderError
+from taugate.policy.arrays import Float32
 from taugate.retrieval.hardware import new_session, uses_gpu
-from taugate.retrieval.vectors import Float32
 from taugate.storage.files import read_bounded
 from taugate.storage.tensors import Arrays
 

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, StringConstraints
 
 from taugate.errors import InputError, ReleaseError
+from taugate.policy.arrays import Float32
 from taugate.retrieval.documents.filters import Filter
 from taugate.retrieval.documents.store import Document, read_document
-from taugate.retrieval.vectors import Float32
 
 IN_PROCESS = "faiss"  # in place of a kind: the release itself holds vectors and documents
 KIND = re.compile(r"[a-z][a-z0-9_-]{0,40}\Z")

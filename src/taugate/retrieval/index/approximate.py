@@ -8,6 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.errors import InputError
+from taugate.policy.arrays import Float32, QueryVectors, dense_of
+from taugate.release.names import CENTROIDS_A_CODE, INDEX_KINDS, POINTS_A_CENTROID, Kind
 from taugate.retrieval.index.flat import (
     MAX_CANDIDATES,
     MAX_NEIGHBOURS,
@@ -28,8 +30,6 @@ from taugate.retrieval.index.kinds import (
     stored_vectors,
 )
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.names import CENTROIDS_A_CODE, INDEX_KINDS, POINTS_A_CENTROID, Kind
-from taugate.retrieval.vectors import Float32, QueryVectors, dense_of
 
 # Called with (n, d) queries, k and the number of candidates to fetch. Returns the k best candidates of every query, and
 # the lowest similarity among all candidates of each query, (n,) float32. A missing candidate scores −∞.

@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 import regex
 
-from taugate.retrieval.vectors import HybridVectors, QueryVectors, Terms, dense_of
+from taugate.policy.arrays import HybridVectors, QueryVectors, Terms, dense_of
 
 # How texts are split. An index stores its rule, because thresholds of scores by words hold for this rule only. Rule 1
 # is that of releases before scores had a lexical part: runs of letters, digits and underscores in every script. Rule 2

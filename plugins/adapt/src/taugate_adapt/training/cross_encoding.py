@@ -23,7 +23,7 @@ from torch.utils.data import Dataset
 from transformers.trainer_pt_utils import get_length_grouped_indices
 
 from taugate.errors import EncoderError
-from taugate.retrieval.vectors import Float32
+from taugate.policy.arrays import Float32
 from taugate_adapt.training.plan import NothingToLearn
 from taugate_adapt.training.pretraining import transformer_folder
 from taugate_adapt.training.run import InOrder, Schedule, TrainingRun

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from taugate.retrieval.release.adaptation import WhiteningRecord
+from taugate.release.adaptation import WhiteningRecord
 from taugate_adapt.linear import LinearMap, PrincipalComponents
 
 RNG = np.random.default_rng(0)

@@ -18,8 +18,8 @@ from sentence_transformers.sentence_transformer.modules import Pooling, StaticEm
 from transformers import BertConfig, BertForMaskedLM, BertModel, GPT2Config, GPT2Model, PreTrainedTokenizerFast
 
 from taugate.calibration.progress import Job
+from taugate.data.beir import read_dataset
 from taugate.errors import EncoderError, InputError
-from taugate.ingestion.dataset.beir import read_dataset
 from taugate_adapt.training.pretraining import (
     MaskedSentences,
     MaskingCollator,

@@ -15,8 +15,8 @@ from taugate.calibration.encoding.shards import RECORD
 from taugate.calibration.encoding.source import RequestedEncoder
 from taugate.calibration.progress import Job
 from taugate.cli.main import main
+from taugate.data.beir import read_dataset
 from taugate.errors import InputError
-from taugate.ingestion.dataset.beir import read_dataset
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate_engines.encoding import encode as encode_module
 from taugate_engines.encoding.encode import Encoded, Workers, encode_corpus
