@@ -97,8 +97,8 @@ def test_base_without_layers_uses_linear_recipes(
 def test_missing_training_extra_is_refused(refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(encoder_trainer, "find_spec", lambda _: None)
     assert refused("--recipe", "ft").endswith(
-        "accelerate is not installed, and training through the encoder needs it: pip install 'taugate-adapt[training]', "
-        "or choose --recipe adapter"
+        "accelerate is not installed, and training through the encoder needs it: pip install "
+        "'taugate-adapt[training]', or choose --recipe adapter"
     )
 
 
