@@ -1,6 +1,6 @@
 """Check whether both limits on refusals hold on documents that had no say, and what the score gains.
 
-A section of docs/benchmarks/abstention.md (abstention_tables.py).
+A section of benchmarks/results/abstention.md (abstention_tables.py).
 """
 
 import tempfile

@@ -74,7 +74,7 @@ one-sided, 95 %. Rows with w have the lexical part in the score that `--lexical 
 
 The stated limit of the questions that come with Taugate is above the share of another list in {sum(above)} of {len(above)} cases. It allows for
 questions of a further field, and is the prediction limit of an analysis of variance with random fields over all 300 questions of the half, or
-the exact limit of the kind if that is lower ([why](../research/abstention.md#the-default-refusal-with-two-halves-of-questions)). Near misses
+the exact limit of the kind if that is lower ([why](../decisions.md#refusing-questions)). Near misses
 are harder still: their scores lie among those of right answers. Questions of people that have no answer, on
 squad_v2_dev, are refused as rarely as near misses are. To refuse more of them, label some and give `--max-answered`.
 """

@@ -1,4 +1,4 @@
-"""Every table of docs/benchmarks/few-labels.md: what 25 to 100 human labels say, with and without a machine.
+"""Every table of benchmarks/results/few-labels.md: what 25 to 100 human labels say, with and without a machine.
 
 Needs TAUGATE_DATA and the extras calibration, sample and test. Embeddings come through the project's own cache.
 """
@@ -22,7 +22,7 @@ together is prediction-powered inference: the machine's scores of many queries, 
 - **A resample** draws documents with replacement, with all of their queries. People judge 25, 50 or 100 of these queries at random,
   and at most 2,000 others are scored by the machine.
 
-Everything was chosen on [simulated queries](../research/few-labels.md). No public set had a say, so each one tests the choice.
+Everything was chosen on [simulated queries](../decisions.md#few-human-labels). No public set had a say, so each one tests the choice.
 Generated queries train the model. They never enter an estimate.""",
     sections={"thresholds": thresholds, "sampled": sampled},
     splits=500,

@@ -181,7 +181,7 @@ def _drawing(rows: list[_Row]) -> str:
         return [float(n) for n in SIZES], means
 
     return draw(
-        ROOT / "docs" / "benchmarks" / "few-labels" / "kept.svg",
+        ROOT / "benchmarks" / "results" / "few-labels" / "kept.svg",
         f"Share of results kept, mean of all sets, δ = {limit:g}",
         ("human labels", "kept"),
         {

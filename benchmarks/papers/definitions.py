@@ -50,7 +50,7 @@ DEFINITIONS: dict[str, tuple[tuple[str, str, str, str], ...]] = {
 }  # fmt: skip
 # What of the papers is not built, or not repeated on this page, and why.
 _LEFT_OUT = (
-    ("thresholds, Tables 2 and 4", "`bge_large` and `llm_embedder`, adapted to a domain", "their weights do not install from a package; the comparison with MiniLM took an hour: [adapted encoders](research/adapt.md#the-papers-comparison-pre-trained-fine-tuned-merged)"),
+    ("thresholds, Tables 2 and 4", "`bge_large` and `llm_embedder`, adapted to a domain", "their weights do not install from a package; the comparison with MiniLM took an hour: [adapted encoders](../benchmarks/decisions.md#the-papers-comparison-pre-trained-fine-tuned-merged)"),
     ("query-PCA, Tables 2, 5 to 8", "Recall@10 and Precision@10 on 14 sets", "the sets are not at hand; the paper calls their pattern almost identical with Table 1"),
     ("query-PCA, Table 3", "PCA against fine-tuning and hashing", "needs `Tas-B` and a cross-encoder as the teacher"),
     ("query-PCA, Table 14", "similarities before and after PCA", "of Sentence-T5 on FeedbackQA: neither is at hand"),

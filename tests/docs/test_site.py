@@ -130,7 +130,7 @@ def test_link_to_missing_anchor_fails_build(site: Path, tmp_path: Path) -> None:
 
 
 def test_benchmark_pages_have_plots(site: Path) -> None:
-    for name in ("benchmarks/serving", "benchmarks/drift", "research/calibration"):
+    for name in ("benchmarks/serving", "benchmarks/drift", "benchmarks/decisions"):
         assert (site / f"{name}.html").read_text(encoding="utf-8").count('<figure class="plot"') == 1
 
 

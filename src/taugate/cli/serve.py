@@ -20,7 +20,7 @@ from taugate.service.settings.settings import PREFIX
 
 _BACKLOG = 2048  # uvicorn's own default
 # Send buffer of a connection; Linux doubles it. By default it grows to 4 MiB of kernel memory if the client does not
-# read: 600 such connections take 1.7 GB, and 85 MB with this limit (docs/benchmarks/attacks.md). It still allows
+# read: 600 such connections take 1.7 GB, and 85 MB with this limit (benchmarks/results/attacks.md). It still allows
 # 64 MB/s to a client a millisecond away.
 _SEND_BUFFER_BYTES = 64 << 10
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # a proxy does not reach this machine's loopback

@@ -27,7 +27,7 @@ MIN_EFFECT = 0.1
 # within the bounds there are none.
 AVERAGE_RUN_LENGTH = 1e9
 # Distinct queries in a block unless the settings say otherwise. Bursts of 200 queries on one topic then raise no alarm,
-# and a wrong corpus is detected within 1,500 queries (docs/benchmarks/drift.md).
+# and a wrong corpus is detected within 1,500 queries (benchmarks/results/drift.md).
 BLOCK = 200
 MIN_IN_BLOCK, MAX_IN_BLOCK = 25, 10_000  # at least five queries in each fifth; 10,000 take 160 kB
 # Blocks of judged replies are so many times smaller: few replies are judged, so a burst of queries leaves few of them.

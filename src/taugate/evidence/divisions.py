@@ -27,7 +27,7 @@ Fold = tuple[Positions, Positions]  # queries of the remaining folds, queries of
 # Fewer queries cannot fit a model of 16 numbers, and the remaining ones could not certify a loss of 5 %.
 MIN_CALIBRATING = 30
 # Share of the calibration queries that fit. Certification gets most queries, because no model can make up for missing
-# evidence; other shares were measured (docs/research/calibration.md, "Three parts of the calibration queries").
+# evidence; other shares were measured (benchmarks/decisions.md, "Relevance and policies").
 FIT_SHARE = 0.25
 CLUSTER_FOLDS = 5
 

@@ -22,7 +22,7 @@ CONFIDENCE = 0.95  # the papers' intervals are 95 % ones (thresholds paper §2.1
 MAX_LOSS = 0.01  # default loss of an intended cut: one query in a hundred
 # γ without --max-empty: the share of answerable queries refused at which scores are compared, and the largest share
 # that is refused if the limit on answers cannot be certified. Refusing one question in ten is the most that a search
-# people rely on can afford; docs/benchmarks/abstention.md shows the other error for values from .01 to .5.
+# people rely on can afford; benchmarks/results/abstention.md shows the other error for values from .01 to .5.
 MAX_EMPTY = 0.10
 _MIN_SHARE = 1e-6  # certifying less takes more than a million queries
 _METADATA = "metadata."

@@ -28,7 +28,7 @@ from taugate.storage.tensors import Arrays, read_tensors, write_tensors
 ScoreName = Literal["best_similarity", "margin", "z", "lexical", "model", "components"]
 # best_idf and sentence_idf are the largest shares of the query's idf found in one result and in one sentence. On unseen
 # documents, no further signal improves the model, and removing any of these but z makes it worse. z helps only if a
-# corpus covers many subjects, but then it helps a lot (docs/research/abstention.md).
+# corpus covers many subjects, but then it helps a lot (benchmarks/decisions.md).
 MODEL_SIGNALS = ("best_similarity", "z", "best_idf", "sentence_idf")
 SIGNALS = ("best_similarity", "margin", "z", "lexical", "best_idf", "sentence_idf")
 # Signals that need the moments of the documents, and signals that need their words.

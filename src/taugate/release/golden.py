@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # loads FAISS
     from taugate.retrieval.retriever import Retriever
 
 # Between the effect of another processor's order of sums (5e-7) and the smallest effect of int8 weights (1e-2):
-# docs/benchmarks/encoder.md has the measurements.
+# benchmarks/results/encoder.md has the measurements.
 TOLERANCE = 1e-4
 _MAX_BYTES = 64 << 20  # a thousand times what calibration writes
 

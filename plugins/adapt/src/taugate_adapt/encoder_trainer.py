@@ -35,7 +35,7 @@ _MAX_TOGETHER = 4  # with more, a batch of the same cost would have too few diff
 _STREAM = 6  # number of the seed's random stream for mining negatives
 # Learning rates. ft: from sentence-transformers' examples; pt: from Devlin et al., "BERT: Pre-training of Deep
 # Bidirectional Transformers", 2019, appendix A.3; layers: from trials on squadshifts_reddit with seed 1, listed in
-# docs/research/adapt.md; the only other trial was 3e-4 with another loss.
+# benchmarks/decisions.md; the only other trial was 3e-4 with another loss.
 RATES = {"layers": 1e-4, "ft": 2e-5, "pt": 5e-5}
 
 

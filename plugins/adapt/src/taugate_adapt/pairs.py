@@ -42,7 +42,7 @@ MIN_QUERIES = {TRAIN: 30, VALIDATION: 10, UNSEEN: 30}
 # squadshifts_reddit, with 120 labels 0.1 on both (seed 1). No other number was tried: about twice 120 they add nothing.
 _MIN_LABELLED = 256
 # Words of a crop, as many as questions have. With them crops gain 4.3 points of NDCG@10 on covidqa_chunks and 2.2 on
-# squadshifts_reddit (docs/research/adapt.md); with the shares of `taugate queries` it was 3.7 and 2.5.
+# squadshifts_reddit (benchmarks/decisions.md); with the shares of `taugate queries` it was 3.7 and 2.5.
 _WORDS = (5, 20)
 _USE = {TRAIN: "learn from", VALIDATION: "choose a recipe by", UNSEEN: "decide acceptance by"}
 

@@ -6,7 +6,7 @@ server, about a hundred times as long as the search. Counts use "Strong" because
 
 Nearly all the extra memory of a service over Milvus is taken by importing `pymilvus`: by its modules, by grpc, and by
 pandas, which it requires. If pyarrow is installed, pandas imports it, and no setting prevents that. A service needs no
-pyarrow, and the extra `milvus` does not install it (docs/research/engines.md).
+pyarrow, and the extra `milvus` does not install it (benchmarks/decisions.md).
 """
 
 import time

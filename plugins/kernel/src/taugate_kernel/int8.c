@@ -1,7 +1,7 @@
 // Products in int8, with a scale for every 64 inputs of a token and for every 64 inputs of an output.
 //
 // Why not a library: this keeps similarities within .0015 of float32, and no packaged runtime has it together with packed
-// rows, which need no padding (docs/benchmarks/encoder.md). Sums of integers are exact, so all paths return the same bits.
+// rows, which need no padding (benchmarks/results/encoder.md). Sums of integers are exact, so all paths return the same bits.
 //
 // Layout of weights of n outputs and k inputs: [n / 48][k / 4][48][4] uint8 from 1 to 255, 128 being zero; their scales:
 // [n / 48][k / 64][48].

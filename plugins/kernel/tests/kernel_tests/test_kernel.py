@@ -129,7 +129,7 @@ def test_damaged_layout_is_one_error(
 
 @pytest.mark.parametrize(("precision", "limit"), [("int8", 0.0015), ("bfloat16", 0.0003)])
 def test_similarity_is_near_float32(encoders: Encoders, precision: Precision, limit: float) -> None:
-    """On questions and answers that set no factor; docs/benchmarks/encoder.md has four data sets."""
+    """On questions and answers that set no factor; benchmarks/results/encoder.md has four data sets."""
     float32, cheaper = encoders["float32"], encoders[precision]
     entries = zaragoza_construction_faq.load(lang="en")[100:200]
     answers = float32.encode([entry["a"] for entry in entries], "document")

@@ -42,10 +42,10 @@ from taugate.retrieval.encoder.bert import Precision
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.top_k import TopK
 
-# Ascending. Smaller weights gain less, larger ones hardly more, on seven data sets (docs/benchmarks/hybrid.md).
+# Ascending. Smaller weights gain less, larger ones hardly more, on seven data sets (benchmarks/results/hybrid.md).
 GRID = (0.3, 0.5, 0.7, 1.0)
 # Queries made from documents share words with them, so they always choose the largest weight, even if people's queries
-# lose by it. This is the largest weight that loses on none of seven data sets (docs/benchmarks/hybrid.md).
+# lose by it. This is the largest weight that loses on none of seven data sets (benchmarks/results/hybrid.md).
 PROVISIONAL_WEIGHT = 0.2
 
 # Returns the outcomes of exact search by the score with a lexical part, or by the cosine for None.

@@ -60,7 +60,7 @@ _BATCH, _LONG = 32, 512
 # The graph must not change a similarity by more than a golden query may differ: |Δs| ≤ |Δv| = √(2(1 − cos)).
 MAX_COSINE_DIFFERENCE = TOLERANCE**2 / 2
 # With padding, more queries share a batch, so several are encoded 4 to 9 % faster; a single query is as fast as before
-# (docs/benchmarks/encoder.md).
+# (benchmarks/results/encoder.md).
 _PAD_MULTIPLE = 4
 
 

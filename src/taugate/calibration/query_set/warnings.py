@@ -42,7 +42,7 @@ Shingles = NDArray[np.uint64]
 
 # A query copies its document if this share of its shingles occurs in it. On the public sets on which it was chosen, it
 # is reached by 94 % of the crops of six words or more, and by 7 % of the human queries at most
-# (docs/research/label-checks.md).
+# (benchmarks/decisions.md).
 COPIED = 0.6
 # Fewer words are a name or a phrase that any person would take from the document.
 MIN_WORDS = 6

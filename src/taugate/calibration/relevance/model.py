@@ -9,8 +9,8 @@ page of it answers the query.
 With questions that no document answers, relevance is P(on topic) · P(relevant | on topic), recalibrated for a mixture
 of answerable and unanswerable queries. Off-topic questions fit the first factor. Questions close to the documents only
 take part in the recalibration: a factor that tells them from answerable queries has no lower calibration error, and
-moves results of answerable queries below those of others, so that cuts keep more (docs/research/calibration.md,
-"Questions without an answer").
+moves results of answerable queries below those of others, so that cuts keep more (benchmarks/decisions.md,
+"Relevance of questions without an answer").
 """
 
 from dataclasses import dataclass, replace

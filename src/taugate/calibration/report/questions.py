@@ -8,7 +8,7 @@ of error are ranked separately, because most results are irrelevant and a joint 
 
 The order within a kind is new, because the results of a query depend on each other: nearly every query has one answer
 or a few. It was chosen among three orders for each kind on five public sets with deliberately moved labels, and tested
-on others (docs/benchmarks/label-checks.md).
+on others (benchmarks/decisions.md).
 """
 
 import base64

@@ -13,7 +13,7 @@ documents.
 
 If queries of one kind set τ, those of the other kind did not influence it, and the upper confidence limit of their
 error at this τ holds as for a fixed τ. It is exact if the two kinds are drawn independently of each other.
-docs/benchmarks/abstention.md counts how often both limits hold if they are of the same documents.
+benchmarks/results/abstention.md counts how often both limits hold if they are of the same documents.
 """
 
 from collections.abc import Mapping

@@ -4,7 +4,7 @@ The signals are those of a search in a corpus, or the component scores of a fuse
 
 Four tenths of the queries, by whole documents, fit the model and compare it with the best similarity. A question
 without an answer is about a document as well, and is kept with the other queries about it. The remaining queries
-certify (`certify`). Other scores alone were rarely better on six public sets (docs/research/abstention.md).
+certify (`certify`). Other scores alone were rarely better on six public sets (benchmarks/decisions.md).
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,10 +24,10 @@ from taugate.policy.relevance import Logistic
 from taugate.policy.score_relevance import Components
 from taugate.release.refusal_records import ScoreCandidate
 
-# Inverse strength of the ridge penalty on standardised signals; docs/research/abstention.md compares other values.
+# Inverse strength of the ridge penalty on standardised signals; benchmarks/decisions.md compares other values.
 _STRENGTHS: Mapping[ScoreName, float] = {"model": 0.3, "components": 0.03}
 # Share of the queries to fit and to choose: with a half or more the score is hardly better on unseen documents, with a
-# quarter it is worse (docs/benchmarks/abstention.md). As with the cut (evidence/divisions.py), most certify.
+# quarter it is worse (benchmarks/decisions.md). As with the cut (evidence/divisions.py), most certify.
 _LEARN = 0.4
 # With fewer queries of a kind the standard error of a share is .09 or more, √(.25/30), too large to compare scores.
 _MIN_OF_KIND = 30

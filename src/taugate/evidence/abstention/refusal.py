@@ -268,7 +268,7 @@ def further_field_refused(scores: Float32, fields: NDArray[np.str_], rho: float)
 
     The model is one-way analysis of variance with random fields: a score is the mean, plus a deviation of the field,
     plus one of the question, all normal. It is above the share of questions of people from other fields far more rarely
-    than an exact limit of the kind (docs/research/abstention.md).
+    than an exact limit of the kind (benchmarks/decisions.md).
 
     Args:
         scores: (n,) float32 best scores.

@@ -27,7 +27,7 @@ weights and only answerable queries, neither changes the numbers.
 
 Judged and unjudged queries together have to be a random sample of the queries that users ask, and the judged part has
 to be drawn with the probabilities that the weights state. Generated queries belong to neither part. All choices were
-made on simulated queries (docs/research/few-labels.md).
+made on simulated queries (benchmarks/decisions.md).
 
 The strictest threshold whose loss stays within a limit, with its interval from few labels. The loss rises with τ, so a
 statement about τ is one about the loss at a single threshold, and trying many thresholds costs nothing:

@@ -25,7 +25,7 @@ from taugate.policy.score_relevance import Components, ScoreRelevance
 
 # Share that the user's own have among the unanswerable ones, as they are what users ask. On three other sets than those
 # that chose it, the error of results with a relevance of .2 or more is .038 to .050, and .038 to .119 if all kinds
-# weigh the same (docs/research/calibration.md, "Relevance of questions without an answer"). It is no lower with 1.
+# weigh the same (benchmarks/decisions.md, "Relevance of questions without an answer"). It is no lower with 1.
 _OWN_SHARE = 0.8
 _MIN_OWN = 30  # fewer say too little to outweigh the other kinds
 
@@ -200,8 +200,8 @@ def map_probabilities(
     against these queries. It is beta calibration (Kull, Silva Filho and Flach, AISTATS 2017): a logistic regression on
     ln p and −ln(1 − p), to the targets (N₊ + 1) / (N₊ + 2) and 1 / (N₋ + 2) instead of 1 and 0 (Platt, "Probabilistic
     Outputs for Support Vector Machines", 1999, §2.2). On unseen documents it is as good as Platt's line or better, and
-    isotonic regression and Venn–Abers are worse if labels are few (docs/benchmarks/calibration.md, "Recalibrations
-    tried"). It rises strictly except for the rounding to float32, so it does not change the cuts by probability, and
+    isotonic regression and Venn–Abers are worse if labels are few (benchmarks/decisions.md, "Relevance
+    and policies"). It rises strictly except for the rounding to float32, so it does not change the cuts by probability, and
     queries that certify a cut may help to fit the map. Isotonic regression has steps, which would move cuts.
 
     If a or b would not be above 0, the map is Platt's line, a = b. The model is returned unchanged if the queries have

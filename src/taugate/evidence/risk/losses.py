@@ -61,7 +61,7 @@ _MAX_MARGIN = 1 - 1e-9  # the largest margin tested; an upper limit above it is 
 _SCANNED = 64  # margins at which an upper limit looks for the last one that is not excluded
 
 # Added to the total loss, in queries, because losses come in steps of one query. With it the size of the test is below
-# 1 − confidence for any share of changed queries (docs/benchmarks/gate.md).
+# 1 − confidence for any share of changed queries (benchmarks/results/gate.md).
 _CONTINUITY = 0.5
 _SMALLEST = 1e-9  # saddlepoint below which the formula divides 0 by 0; its limit is one half
 _MAX_FACTOR = 1e6  # times as many labels as there are: no data set grows so much

@@ -3,7 +3,7 @@
 A named policy is certified alone. For a statement with high probability, `auto` certifies two policies with the error
 divided between them (Bonferroni), and uses the one that keeps fewer results. So no query has to be set aside for the
 choice, and a policy that fits nothing is certified by all queries. An expected loss has no error to divide, and a cut
-that is chosen by its kept share loses more on average; so `auto` is `probability` then (docs/research/calibration.md).
+that is chosen by its kept share loses more on average; so `auto` is `probability` then (benchmarks/decisions.md).
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ from taugate.release.evidence import Choice, PolicyCandidate
 
 # The first policy's part of the error. The second one fits nothing, so all queries certify it, and it usually keeps
 # less. Chosen on three public sets; on three others .2 keeps .006 less than .5 on average
-# (docs/research/calibration.md, "How auto divides the error").
+# (benchmarks/decisions.md, "Relevance and policies").
 _FIRST = 0.2
 
 

@@ -3,7 +3,7 @@
 In int8, every product is x·W ≈ Σ_b s_b·c_b·(q_b·Q_b) over blocks b of 64 inputs: s_b is the scale of the token's block,
 c_b that of the output's. Inputs are first divided by factors that move outliers into the weights (SmoothQuant, Xiao et
 al., ICML 2023, eq. 4). In bfloat16, inputs and weights have 8 significant bits, and sums are in float32. Similarities
-stay within .0015 and .0003 of those in float32 on average (docs/benchmarks/encoder.md).
+stay within .0015 and .0003 of those in float32 on average (benchmarks/results/encoder.md).
 """
 
 from collections.abc import Callable, Iterator, Sequence

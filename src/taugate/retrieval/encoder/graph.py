@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 MODEL = "model.onnx"
 DATA = "model.onnx_data"  # weights of a graph that are too large for its own file
-# Tokens per batch; no other size is measurably faster (docs/benchmarks/encoder.md). A longer text has its own batch.
+# Tokens per batch; no other size is measurably faster (benchmarks/results/encoder.md). A longer text has its own batch.
 _BATCH_TOKENS = 1024
 
 LAYOUT = "kernel.json"

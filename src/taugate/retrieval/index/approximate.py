@@ -36,12 +36,12 @@ from taugate.retrieval.index.top_k import TopK
 Best = Callable[[Float32, int, int], tuple[TopK, Float32]]
 
 # Documents that product quantisation proposes: ten times the depth that the gate evaluates. With 96 bytes per document
-# of 384 dimensions, no more of the top 10 is missed than without quantisation (docs/research/gate.md).
+# of 384 dimensions, no more of the top 10 is missed than without quantisation (benchmarks/decisions.md).
 _PROPOSED = 128
 
 # Edges per document: FAISS's default, in the upper half of the range that the HNSW paper recommends.
 _EDGES = 32
-# Candidates during the build: 100 miss more than twice as much, 400 take twice as long (docs/research/gate.md).
+# Candidates during the build: 100 miss more than twice as much, 400 take twice as long (benchmarks/decisions.md).
 _EDGE_CANDIDATES = 200
 _CODED = 1 << 17  # documents of a graph whose codes are added at a time: 200 MB of float32 at d = 384
 
