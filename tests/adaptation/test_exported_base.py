@@ -14,9 +14,8 @@ from taugate.adaptation.folder import fold_linear_map
 from taugate.calibration.encoding.source import cheaper_encoder
 from taugate.cli import main as cli
 from taugate.errors import EncoderError
-from taugate.retrieval.encoder.encoder import CONFIG, ExportedEncoder
-from taugate.retrieval.encoder.graph import MODEL
-from taugate.retrieval.encoder.tokenizer import TOKENIZER
+from taugate.release.encoder import CONFIG, MODEL, TOKENIZER
+from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.reader import load
 from tests.calibration.commands import refusal
 from tests.fake_encoder import DIMENSION

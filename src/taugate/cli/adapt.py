@@ -14,7 +14,7 @@ from taugate.cli.terminal.output import print_result, say, say_labelled
 from taugate.release.adaptation import AdaptationRecord, PairsRecord, RerankerAdaptation
 
 if TYPE_CHECKING:
-    from taugate.ingestion.queries.prompt import LanguageModel
+    from taugate.data.generation.prompt import LanguageModel
 
 _NOT_ACCEPTED = 4
 _SCORES = {"rerank": "cross-encoder", "late-interaction": "similarity of token vectors"}

@@ -7,9 +7,9 @@ import pytest
 
 from taugate.adaptation.pairs import AdaptationQueries
 from taugate.data.beir import Dataset, read_dataset
+from taugate.data.generation.generate import FILE, generate_crops, read_accounting
 from taugate.data.judgements import HEADER
 from taugate.errors import InputError
-from taugate.ingestion.queries.generate import FILE, generate_crops, read_accounting
 
 
 def dataset(folder: Path, origins: list[str], split: str = "test") -> Dataset:

@@ -7,6 +7,27 @@ from pathlib import Path
 
 from taugate.data.corpus import CORPUS, read_corpus
 from taugate.data.editing import QueryFile, replace_queries
+from taugate.data.generation.generate import (
+    Losses,
+    check_request,
+    free_id,
+    keep_accounting,
+    normalized,
+    sample_documents,
+    sampling_key,
+)
+from taugate.data.generation.prompt import (
+    BUILT_IN,
+    EXAMPLES,
+    MAX_EXAMPLE,
+    Completion,
+    Example,
+    Prompt,
+    ReplyCache,
+    on_one_line,
+    query_of,
+    read_examples,
+)
 from taugate.data.judgements import (
     GENERATED,
     CorpusIds,
@@ -21,27 +42,6 @@ from taugate.data.lines import read_lines, stored_file
 from taugate.data.queries import DatasetQuery
 from taugate.data.questions import QuestionRule
 from taugate.errors import InputError
-from taugate.ingestion.queries.generate import (
-    Losses,
-    check_request,
-    free_id,
-    keep_accounting,
-    normalized,
-    sample_documents,
-    sampling_key,
-)
-from taugate.ingestion.queries.prompt import (
-    BUILT_IN,
-    EXAMPLES,
-    MAX_EXAMPLE,
-    Completion,
-    Example,
-    Prompt,
-    ReplyCache,
-    on_one_line,
-    query_of,
-    read_examples,
-)
 
 _TRIED = 20  # labelled queries to choose three examples with distinct documents from
 _BYTES_PER_TOKEN = 4  # of UTF-8: about right for English; a model may need more for other languages

@@ -20,9 +20,10 @@ from taugate.calibration.encoding.shards import SHARD_ROWS
 from taugate.calibration.progress import Job
 from taugate.data.beir import Dataset
 from taugate.errors import EngineUnavailable, ReleaseError, TaugateError
+from taugate.release.layout import TEXTS
 from taugate.release.manifest import Manifest, ReleaseManifest
 from taugate.retrieval.documents.metadata import FieldTypesWriter
-from taugate.retrieval.documents.store import TEXTS, Document, DocumentStore, read_document
+from taugate.retrieval.documents.store import Document, DocumentStore, read_document
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.engines.connect import (
     EngineAccess,

@@ -8,10 +8,10 @@ import pytest
 
 from taugate.cli import main as cli
 from taugate.data.beir import read_dataset
+from taugate.data.traffic import TrafficLabels, learn_from_traffic
 from taugate.drift.observations import hashed
 from taugate.errors import InputError
-from taugate.ingestion.labels.traffic import TrafficLabels, learn_from_traffic
-from tests.ingestion.labels.traffic_log import TrafficLog
+from tests.data.traffic_log import TrafficLog
 
 DOCUMENTS = [f"d{number}" for number in range(9)]
 

@@ -7,9 +7,9 @@ import pytest
 
 from taugate.cli.main import main
 from taugate.data.beir import Dataset, read_dataset
+from taugate.data.generation.near_misses import NearMiss, make_near_misses, near_misses
+from taugate.data.generation.term_index import TermIndex, asks_amount, index_terms, opposite, stem
 from taugate.data.queries import NEAR_MISS_KINDS
-from taugate.ingestion.queries.near_misses import NearMiss, make_near_misses, near_misses
-from taugate.ingestion.queries.term_index import TermIndex, asks_amount, index_terms, opposite, stem
 
 ENGLISH = [
     ("Who designed the bridge of Arlen in the valley?", "Otto Brandt designed the Arlen bridge, which opened in 1871."),

@@ -2,10 +2,10 @@
 
 import pytest
 
+from taugate.data.generation.paraphrase import ParaphrasePrompt, paraphrases_by_model, paraphrases_by_rules
+from taugate.data.generation.prompt import Completion, Prompt
 from taugate.data.questions import QuestionRule
 from taugate.errors import InputError
-from taugate.ingestion.queries.paraphrase import ParaphrasePrompt, paraphrases_by_model, paraphrases_by_rules
-from taugate.ingestion.queries.prompt import Completion, Prompt
 
 
 def test_english_paraphrases_are_polite_or_key_words() -> None:

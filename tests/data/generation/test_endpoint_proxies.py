@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from taugate.data.generation import language_model as module
+from taugate.data.generation.language_model import ModelEndpoint
+from taugate.data.generation.prompt import BUILT_IN, Prompt
 from taugate.errors import InputError
-from taugate.ingestion.queries import language_model as module
-from taugate.ingestion.queries.language_model import ModelEndpoint
-from taugate.ingestion.queries.prompt import BUILT_IN, Prompt
 from taugate.storage.loopback import is_on_loopback
 from tests.language_model import FakeModel, fake_model
 from tests.loopback import free_port

@@ -5,16 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from taugate.data.generation.prompt import BUILT_IN, MAX_DOCUMENT, Example, Prompt, on_one_line, query_of, read_examples
 from taugate.errors import InputError
-from taugate.ingestion.queries.prompt import (
-    BUILT_IN,
-    MAX_DOCUMENT,
-    Example,
-    Prompt,
-    on_one_line,
-    query_of,
-    read_examples,
-)
 
 
 def test_prompt_matches_inpars() -> None:

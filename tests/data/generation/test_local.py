@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from taugate.cli.main import main
+from taugate.data.generation import language_model
+from taugate.data.generation.language_model import LocalModel, packaged_model
+from taugate.data.generation.prompt import BUILT_IN, MAX_REPLY, Prompt
 from taugate.errors import InputError
-from taugate.ingestion.queries import language_model
-from taugate.ingestion.queries.language_model import LocalModel, packaged_model
-from taugate.ingestion.queries.prompt import BUILT_IN, MAX_REPLY, Prompt
 
 pytest.importorskip("xllamacpp", reason="needs the extra generate")
 TEXT = "Taugate certifies the similarity threshold of a retrieval service. The threshold is called tau."

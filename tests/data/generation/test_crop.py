@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taugate.data.beir import read_dataset
+from taugate.data.generation.generate import crop, generate_crops, sample_documents
 from taugate.errors import InputError
-from taugate.ingestion.queries.generate import crop, generate_crops, sample_documents
 
 WORDS = [f"w{number}" for number in range(200)]
 TEXT = " ".join(WORDS)

@@ -9,8 +9,8 @@ from typing import Any
 
 import orjson
 
+from taugate.data.generation.prompt import MAX_REPLY, TEMPERATURE, TOP_P, Completion, Prompt
 from taugate.errors import InputError
-from taugate.ingestion.queries.prompt import MAX_REPLY, TEMPERATURE, TOP_P, Completion, Prompt
 from taugate.storage.files import sha256_file
 from taugate.storage.json_endpoint import EndpointWording, JsonEndpoint, PatientRequests
 

@@ -9,10 +9,10 @@ from hashlib import sha256
 
 import orjson
 
+from taugate.data.generation.generate import normalized
+from taugate.data.generation.prompt import Example, LanguageModel, Prompt, ReplyCache, ask, query_of
 from taugate.data.questions import QuestionRule
 from taugate.errors import InputError
-from taugate.ingestion.queries.generate import normalized
-from taugate.ingestion.queries.prompt import Example, LanguageModel, Prompt, ReplyCache, ask, query_of
 
 # Two ways to put the same question more politely, {} being the question.
 _FRAMES = {

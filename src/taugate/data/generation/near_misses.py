@@ -15,12 +15,12 @@ import numpy as np
 
 from taugate.data.beir import Dataset, read_dataset
 from taugate.data.editing import QueryFile, replace_queries, sole_writer
+from taugate.data.generation.generate import check_request, free_id, normalized, sampling_key
+from taugate.data.generation.term_index import DATES, Term, TermIndex, asks_amount, index_terms, opposite, stem
 from taugate.data.judgements import GENERATED
 from taugate.data.queries import NEAR_MISS_KINDS, DatasetQuery, NearMissKind
 from taugate.data.questions import QuestionRule
 from taugate.errors import InputError
-from taugate.ingestion.queries.generate import check_request, free_id, normalized, sampling_key
-from taugate.ingestion.queries.term_index import DATES, Term, TermIndex, asks_amount, index_terms, opposite, stem
 
 _MAX_SOURCES = 2000  # labelled queries to read: twenty for each near miss, which bounds time and memory
 _TRIES = 1000  # names of other queries to try for one query

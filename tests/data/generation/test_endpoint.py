@@ -7,9 +7,9 @@ from email.utils import format_datetime
 
 import pytest
 
+from taugate.data.generation.language_model import TRIES, ModelEndpoint
+from taugate.data.generation.prompt import BUILT_IN, Prompt
 from taugate.errors import InputError
-from taugate.ingestion.queries.language_model import TRIES, ModelEndpoint
-from taugate.ingestion.queries.prompt import BUILT_IN, Prompt
 from tests.language_model import FakeModel, cut_off, fake_model, half_json, html, slow, status
 from tests.pace import at_most
 
