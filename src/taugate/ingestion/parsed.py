@@ -60,7 +60,7 @@ class ParsedFile:
     Attributes:
         documents: Documents in the order of the file.
         source_text: Every word of the file as it is shown, from a plain reading of the same bytes that ignores markup
-            and layout. The documents are compared with it to detect lost words and changed numbers; "" compares nothing.
+            and layout. The documents are compared with it to detect lost words and changed numbers, unless it is empty.
         notes: Remarks for the user on how the file was read, each a predicate whose subject is the file, such as "is
             read as windows-1252".
         left_out: Text in `source_text` that readers of the documents do not miss, such as the navigation of a page.

