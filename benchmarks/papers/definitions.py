@@ -12,7 +12,7 @@ _PCA = "More Than Efficiency: Embedding Compression Improves Domain Adaptation i
 _GENERATION = "Unsupervised Domain Adaption for Neural Information Retrieval"
 _DIVERSITY = "Evaluating the Robustness of Dense Retrievers in Interdisciplinary Domains"
 
-# Paper: definition, place in the paper, command, file in src/taugate.
+# Paper: definition, place in the paper, command, file in src/taugate or of a plug-in.
 DEFINITIONS: dict[str, tuple[tuple[str, str, str, str], ...]] = {
     f"{_THRESHOLDS}; its later version, {_TELECOM} (arXiv 2406.12336v3)": (
         ("bootstrapped accuracy with its 95 % interval", "§2.1", "calibrate", "calibration/metrics/measure.py"),
@@ -36,7 +36,7 @@ DEFINITIONS: dict[str, tuple[tuple[str, str, str, str], ...]] = {
     ),
     _GENERATION: (
         ("independent cropping, word deletion", "§3, Table 1", "queries --method crop", "ingestion/queries/generate.py"),
-        ("questions of a language model", "§3, Appendix A", "queries --method local, endpoint", "ingestion/queries/prompt.py"),
+        ("questions of a language model", "§3, Appendix A", "queries --method local, endpoint", "plugins/label/src/taugate_label/question_prompt.py"),
         ("Recall@100, Precision@10", "Table 8", "calibrate (report)", "calibration/metrics/measure.py"),
         ("lost questions", "§6.1", "queries", "ingestion/queries/generate.py"),
         ("contrastive loss with in-batch negatives", "§4.1", "adapt", "adaptation/training/fine_tuning.py"),
@@ -44,7 +44,7 @@ DEFINITIONS: dict[str, tuple[tuple[str, str, str, str], ...]] = {
     _DIVERSITY: (
         ("cosine distance, silhouette, topic entropy", "§3.4.2, Table 2", "calibrate", "calibration/query_set/measure.py"),
         ("a share of the chunks of each document", "§3.1", "queries --per-document .3", "ingestion/queries/generate.py"),
-        ("no question if a document says too little", "§3.2.1", "queries --method endpoint", "ingestion/queries/prompt.py"),
+        ("no question if a document says too little", "§3.2.1", "queries --method endpoint", "plugins/label/src/taugate_label/question_prompt.py"),
         ("hard negatives", "§3.2.2", "adapt", "adaptation/pairs.py"),
     ),
 }  # fmt: skip
@@ -65,7 +65,9 @@ def section(plan: Plan) -> str:
     """List the definitions of each paper, and what is not repeated."""
     parts = []
     for title, rows in DEFINITIONS.items():
-        missing = [file for *_, file in rows if not (ROOT / "src" / "taugate" / file).is_file()]
+        missing = [
+            file for *_, file in rows if not any((root / file).is_file() for root in (ROOT / "src" / "taugate", ROOT))
+        ]
         if missing:
             raise FileNotFoundError(f"{title}: {', '.join(missing)}")
         cells = [(what, where, f"`{command}`", f"`{file}`") for what, where, command, file in rows]
