@@ -8,9 +8,9 @@ from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.corpus import EncodedDataset, encode, encode_dataset
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
 from taugate.calibration.progress import Job
-from taugate.ingestion.dataset.beir import Dataset, read_dataset
+from taugate.data.beir import Dataset, read_dataset
+from taugate.policy.arrays import Float32
 from taugate.retrieval.encoder.encoder import ExportedEncoder, Role
-from taugate.retrieval.vectors import Float32
 
 
 @lru_cache(maxsize=2)

@@ -10,20 +10,20 @@ from typing import NamedTuple
 import numpy as np
 import orjson
 
+from taugate.policy.background import Background, ComputedBackground
+from taugate.policy.relevance import Relevance
 from taugate.registry.catalog import find
+from taugate.release import golden
+from taugate.release.golden import GoldenQuery
+from taugate.release.layout import GOLDEN, LEXICAL, MANIFEST, RELEVANCE, content_digest, release_id
+from taugate.release.manifest import FileRecord, Manifest
+from taugate.release.search_records import LexicalRecord
 from taugate.retrieval.engines.engine import Engine, Rows
 from taugate.retrieval.index.hybrid import HybridIndex, vector_index
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.words import hybrid_vectors
-from taugate.retrieval.policy.background import Background, ComputedBackground
-from taugate.retrieval.policy.relevance import Relevance
-from taugate.retrieval.release import golden
-from taugate.retrieval.release.golden import GoldenQuery
-from taugate.retrieval.release.layout import GOLDEN, LEXICAL, MANIFEST, RELEVANCE, content_digest, release_id
-from taugate.retrieval.release.loading import CorpusFolder
-from taugate.retrieval.release.manifest import FileRecord, Manifest
-from taugate.retrieval.release.reader import Release, load
-from taugate.retrieval.release.search_records import LexicalRecord
+from taugate.retrieval.loading import CorpusFolder
+from taugate.retrieval.reader import Release, load
 from taugate.storage.files import sha256_file
 from tests.retrieval.engines.corpus import recorded, soon, upload
 

@@ -20,7 +20,7 @@ import click
 import zaragoza_construction_faq
 
 from taugate.cli.main import COMMANDS, load_command
-from taugate.ingestion.dataset.location import write_sample
+from taugate.data.location import write_sample
 from tests.adaptation.spoilt_model import write_spoilt_model
 from tests.fake_encoder import write_fake_encoder
 from tests.fork_server import LIBRARIES, PYTORCH, ForkServer

@@ -13,7 +13,7 @@ import zaragoza_construction_faq
 from hypothesis import HealthCheck, settings
 
 from taugate.cli import main as cli
-from taugate.ingestion.dataset.location import write_sample
+from taugate.data.location import write_sample
 from tests.fake_encoder import write_fake_encoder
 from tests.fork_server import shared_client
 from tests.service_process import ServiceProcess

@@ -17,8 +17,8 @@ from taugate.adaptation.reranker import adapt_reranker
 from taugate.adaptation.settings import AdaptationSettings
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, model_folder
 from taugate.calibration.progress import Job
-from taugate.calibration.risk.certify import upper_limit
-from taugate.retrieval.release.adaptation import RerankerStage
+from taugate.evidence.risk.certify import upper_limit
+from taugate.release.adaptation import RerankerStage
 
 HEADING = "Second stages of shuffled labels"
 _RUNS, _STEPS, _ALPHA = 55, 16, 0.05

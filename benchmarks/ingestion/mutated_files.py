@@ -14,7 +14,7 @@ import pyarrow.parquet
 
 from benchmarks.ingestion.plan import ImportPlan
 from benchmarks.markdown import Target, table, targets
-from taugate.ingestion.parsed import UnreadableFile
+from taugate.data.parsed import UnreadableFile
 from taugate_import.parse import read_file
 from taugate_import.word_share import MIN_SHARE_KEPT, count_words
 

@@ -15,9 +15,9 @@ _DIVERSITY = "Evaluating the Robustness of Dense Retrievers in Interdisciplinary
 # Paper: definition, place in the paper, command, file in src/taugate or of a plug-in.
 DEFINITIONS: dict[str, tuple[tuple[str, str, str, str], ...]] = {
     f"{_THRESHOLDS}; its later version, {_TELECOM} (arXiv 2406.12336v3)": (
-        ("bootstrapped accuracy with its 95 % interval", "§2.1", "calibrate", "calibration/metrics/measure.py"),
-        ("bootstrapped NDCG", "arXiv §II-A", "calibrate", "calibration/metrics/measure.py"),
-        ("Γ and τ(ψ)", "§2.2", "calibrate --method bootstrap", "calibration/threshold/decide.py"),
+        ("bootstrapped accuracy with its 95 % interval", "§2.1", "calibrate", "evidence/measure.py"),
+        ("bootstrapped NDCG", "arXiv §II-A", "calibrate", "evidence/measure.py"),
+        ("Γ and τ(ψ)", "§2.2", "calibrate --method bootstrap", "evidence/threshold/decide.py"),
         ("COE, ROE", "§2.3, eq. 1 and 2", "calibrate; drift of the service", "drift/signals.py"),
         ("PT, FT, PT-FT, merged", "§2.4", "adapt --recipe pt, ft, pt-ft, merge", "adaptation/recipes.py"),
         ("isotropy I_A, I_B", "§2.5, eq. 3 to 6", "calibrate, compare --measures", "calibration/metrics/embeddings.py"),
@@ -37,7 +37,7 @@ DEFINITIONS: dict[str, tuple[tuple[str, str, str, str], ...]] = {
     _GENERATION: (
         ("independent cropping, word deletion", "§3, Table 1", "queries --method crop", "ingestion/queries/generate.py"),
         ("questions of a language model", "§3, Appendix A", "queries --method local, endpoint", "plugins/label/src/taugate_label/question_prompt.py"),
-        ("Recall@100, Precision@10", "Table 8", "calibrate (report)", "calibration/metrics/measure.py"),
+        ("Recall@100, Precision@10", "Table 8", "calibrate (report)", "evidence/measure.py"),
         ("lost questions", "§6.1", "queries", "ingestion/queries/generate.py"),
         ("contrastive loss with in-batch negatives", "§4.1", "adapt", "adaptation/training/fine_tuning.py"),
     ),
@@ -50,7 +50,7 @@ DEFINITIONS: dict[str, tuple[tuple[str, str, str, str], ...]] = {
 }  # fmt: skip
 # What of the papers is not built, or not repeated on this page, and why.
 _LEFT_OUT = (
-    ("thresholds, Tables 2 and 4", "`bge_large` and `llm_embedder`, adapted to a domain", "their weights do not install from a package; the comparison with MiniLM took an hour: [adapted encoders](research/adapt.md#the-papers-comparison-pre-trained-fine-tuned-merged)"),
+    ("thresholds, Tables 2 and 4", "`bge_large` and `llm_embedder`, adapted to a domain", "their weights do not install from a package; the comparison with MiniLM took an hour: [adapted encoders](../benchmarks/decisions.md#the-papers-comparison-pre-trained-fine-tuned-merged)"),
     ("query-PCA, Tables 2, 5 to 8", "Recall@10 and Precision@10 on 14 sets", "the sets are not at hand; the paper calls their pattern almost identical with Table 1"),
     ("query-PCA, Table 3", "PCA against fine-tuning and hashing", "needs `Tas-B` and a cross-encoder as the teacher"),
     ("query-PCA, Table 14", "similarities before and after PCA", "of Sentence-T5 on FeedbackQA: neither is at hand"),

@@ -43,7 +43,7 @@ def load_one(group: Group, name: str) -> Any:  # noqa: ANN401 (the group says wh
     """
     point = provided(group).get(name)
     if point is None:
-        raise InputError(f"{name} is not installed{_remedy(group, name)}")
+        raise InputError(missing(group, name))
     try:
         return point.load()
     except ModuleNotFoundError:
@@ -65,9 +65,10 @@ def _origin(point: EntryPoint) -> str:
     return f"the plug-in {point.dist.name}" if point.dist else f"the plug-in of {point.value}"
 
 
-def _remedy(group: Group, name: str) -> str:
+def missing(group: Group, name: str) -> str:
+    """Return a sentence that says that something is not installed, and what to install."""
     for plugin, added in _OURS.items():
         if name in added.get(group, ()):
             folder = plugin.removeprefix("taugate-")
-            return f": it is in the plug-in {plugin} (in a clone: pip install plugins/{folder})"
-    return f"; the installed plug-ins have {', '.join(provided(group)) or 'none'}"
+            return f"{name} is not installed: it is in the plug-in {plugin} (in a clone: pip install plugins/{folder})"
+    return f"{name} is not installed; the installed plug-ins have {', '.join(provided(group)) or 'none'}"

@@ -1,6 +1,6 @@
 """Records of adaptations that were never made."""
 
-from taugate.retrieval.release.adaptation import (
+from taugate.release.adaptation import (
     AdaptationGain,
     AdaptationRecord,
     BeforeAfter,
@@ -8,8 +8,8 @@ from taugate.retrieval.release.adaptation import (
     TrainingRecord,
     WhiteningRecord,
 )
-from taugate.retrieval.release.evidence import Interval, IsotropyRecord
-from taugate.retrieval.release.measures import (
+from taugate.release.evidence import Interval, IsotropyRecord
+from taugate.release.measures import (
     Distances,
     EncoderRow,
     FamiliarityRecord,

@@ -14,8 +14,8 @@ from taugate.calibration.comparison.measures import forgetting_words
 from taugate.calibration.encoding.source import exported_encoder
 from taugate.cli import main as cli
 from taugate.registry import history
+from taugate.release.adaptation import read_adaptation
 from taugate.retrieval.encoder.encoder import ExportedEncoder
-from taugate.retrieval.release.adaptation import read_adaptation
 from tests.adaptation.conftest import adapt
 from tests.calibration.commands import refusal
 from tests.language_model import fake_model

@@ -17,7 +17,7 @@ from taugate.errors import EncoderError
 from taugate.retrieval.encoder.encoder import CONFIG, ExportedEncoder
 from taugate.retrieval.encoder.graph import MODEL
 from taugate.retrieval.encoder.tokenizer import TOKENIZER
-from taugate.retrieval.release.reader import load
+from taugate.retrieval.reader import load
 from tests.calibration.commands import refusal
 from tests.fake_encoder import DIMENSION
 from tests.object_storage import object_storage

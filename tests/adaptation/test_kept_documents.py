@@ -20,22 +20,22 @@ from taugate.calibration.encoding.source import Encoders, exported_encoder
 from taugate.calibration.progress import Job
 from taugate.calibration.recalibration.settings import inherited_encoder
 from taugate.cli import main as cli
+from taugate.data.beir import read_dataset
 from taugate.errors import EncoderError, ReleaseError
-from taugate.ingestion.dataset.beir import read_dataset
 from taugate.registry.catalog import current_id
+from taugate.release.adaptation import ADAPTATION, DOCUMENTS
+from taugate.release.verify import verify_searchable
 from taugate.retrieval.encoder.encoder import CONFIG, ExportedEncoder
 from taugate.retrieval.encoder.graph import MODEL
 from taugate.retrieval.encoder.tokenizer import TOKENIZER
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.query import Query
-from taugate.retrieval.release.adaptation import ADAPTATION, DOCUMENTS
-from taugate.retrieval.release.reader import load
-from taugate.retrieval.release.verify import verify_searchable
+from taugate.retrieval.reader import load
 from tests.adaptation.test_exported_base import with_product
 from tests.calibration.commands import refusal
 from tests.calibration.update.corpora import Updating, documents_of, manifest_of, mixed_changes, newer
 from tests.fake_encoder import DIMENSION
-from tests.retrieval.release.clones import clone
+from tests.release.clones import clone
 
 pytestmark = pytest.mark.model
 SPOILT = 4.0  # how much longer some dimensions are than the others

@@ -7,10 +7,10 @@ from taugate.adaptation.decision import ComparedEncoders, separation_record
 from taugate.calibration.acceptance.baseline import SearchTrial
 from taugate.calibration.comparison.measures import OtherTexts, ParaphrasedQueries, general_set, power_law_record
 from taugate.calibration.metrics.embeddings import PARAPHRASES, QUERIES
-from taugate.ingestion.dataset.labelled_queries import LabelledQuery
+from taugate.data.labelled_queries import LabelledQuery
+from taugate.policy.arrays import Float32
+from taugate.release.measures import Distances, MeasuresRecord
 from taugate.retrieval.encoder.encoder import Role
-from taugate.retrieval.release.measures import Distances, MeasuresRecord
-from taugate.retrieval.vectors import Float32
 from tests.adaptation.records import adaptation, measures
 from tests.vectors import unit
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taugate.adaptation.parts import TRAIN, UNSEEN, VALIDATION, CorpusParts
-from taugate.ingestion.dataset.labelled_queries import LabelledQuery
+from taugate.data.labelled_queries import LabelledQuery
 
 
 def asking(*documents: tuple[int, ...]) -> list[LabelledQuery]:

@@ -9,9 +9,9 @@ import pytest
 from taugate.adaptation.linear import LinearMap
 from taugate.adaptation.pairs import decisive
 from taugate.adaptation.recipes import EncodedPairs, TriedRecipe, _within_one_error
+from taugate.data.labelled_queries import LabelledQuery
 from taugate.errors import EncoderError
-from taugate.ingestion.dataset.labelled_queries import LabelledQuery
-from taugate.retrieval.release.adaptation import ADAPTATION, StageRecord, TrainingRecord, read_adaptation
+from taugate.release.adaptation import ADAPTATION, StageRecord, TrainingRecord, read_adaptation
 from tests.adaptation.records import adaptation
 
 

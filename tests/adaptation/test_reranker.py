@@ -22,10 +22,10 @@ from taugate.adaptation.training.plan import NothingToLearn
 from taugate.calibration.encoding.source import exported_encoder
 from taugate.cli import main as cli
 from taugate.registry.catalog import find
+from taugate.release.adaptation import RerankerAdaptation, read_reranker_adaptation
+from taugate.release.verify import verify_searchable
 from taugate.retrieval.query import Query
-from taugate.retrieval.release.adaptation import RerankerAdaptation, read_reranker_adaptation
-from taugate.retrieval.release.reader import load
-from taugate.retrieval.release.verify import verify_searchable
+from taugate.retrieval.reader import load
 from taugate.retrieval.rerank.late_interaction import LateInteraction
 from tests.adaptation.training.encoders import write_small_bert
 from tests.calibration.commands import refusal

@@ -13,7 +13,7 @@ from taugate.adaptation.settings import AdaptationSettings
 from taugate.adaptation.training.plan import MIN_STEPS, TextSeconds
 from taugate.calibration.progress import Job
 from taugate.errors import InputError
-from taugate.retrieval.release.adaptation import RerankerStage
+from taugate.release.adaptation import RerankerStage
 
 STAGES: tuple[RerankerStage, ...] = ("rerank", "late-interaction")
 

@@ -8,14 +8,14 @@ import pytest
 from qdrant_client import QdrantClient, models
 
 from taugate.cli import main as cli
-from taugate.ingestion.dataset.queries import read_queries
-from taugate.ingestion.dataset.questions import off_topic_sent
+from taugate.data.queries import read_queries
+from taugate.data.questions import off_topic_sent
 from taugate.registry.catalog import find
+from taugate.release.verify import verify
 from taugate.retrieval.encoder.encoder import ExportedEncoder
-from taugate.retrieval.release.verify import verify
 from tests.calibration.commands import failure
+from tests.data.runs.qdrant_local import COLLECTION, qdrant
 from tests.fake_encoder import DIMENSION
-from tests.ingestion.runs.qdrant_local import COLLECTION, qdrant
 from tests.loopback import free_port
 from tests.sample_part import write_part
 

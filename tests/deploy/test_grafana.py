@@ -17,7 +17,7 @@ from taugate.registry import promotion
 from taugate.registry.catalog import find
 from tests.deploy.test_rules import ALERTS, RULES
 from tests.prometheus_process import DEPLOY, Prometheus, until
-from tests.retrieval.release.clones import clone
+from tests.release.clones import clone
 from tests.service.drift.traffic import FastDriftService
 from tests.service_process import ServiceProcess
 

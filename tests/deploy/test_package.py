@@ -132,7 +132,7 @@ def test_sdist_builds_same_wheel(wheel: Path, unpacked: Path, tmp_path: Path) ->
 @pytest.mark.slow
 def test_sdist_passes_sample_tests(unpacked: Path) -> None:
     """A quick sample that reads the package, data files and the chart; CI runs all tests in the repository."""
-    chosen = ["tests/retrieval/policy/test_policy.py", "tests/helm/test_made.py"]
+    chosen = ["tests/policy/test_policy.py", "tests/helm/test_made.py"]
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *chosen]
     environment = os.environ | {"PYTHONPATH": str(unpacked / "src")}
     done = subprocess.run(command, cwd=unpacked, env=environment, capture_output=True, text=True, check=False)

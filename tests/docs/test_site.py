@@ -41,7 +41,7 @@ def test_site_has_every_page(site: Path) -> None:
 
 def test_python_api_comes_from_docstrings(site: Path) -> None:
     page = (site / "reference" / "python.html").read_text(encoding="utf-8")
-    for name in ("taugate.retrieval.release.reader.load", "taugate.retrieval.retriever.Retriever.search"):
+    for name in ("taugate.retrieval.reader.load", "taugate.retrieval.retriever.Retriever.search"):
         assert f'id="{name}"' in page
 
 
@@ -130,7 +130,7 @@ def test_link_to_missing_anchor_fails_build(site: Path, tmp_path: Path) -> None:
 
 
 def test_benchmark_pages_have_plots(site: Path) -> None:
-    for name in ("benchmarks/serving", "benchmarks/drift", "research/calibration"):
+    for name in ("benchmarks/serving", "benchmarks/drift", "benchmarks/decisions"):
         assert (site / f"{name}.html").read_text(encoding="utf-8").count('<figure class="plot"') == 1
 
 

@@ -9,18 +9,18 @@ import orjson
 from pydantic import ValidationError
 from tokenizers import Tokenizer
 
+from taugate.policy.policy import Policy
 from taugate.registry.catalog import current_id, find
+from taugate.release import golden
+from taugate.release.layout import CURRENT, ENCODER_FOLDER, GOLDEN, MANIFEST, content_digest
+from taugate.release.manifest import Manifest
+from taugate.release.outcome_records import PolicyRecord
+from taugate.release.verify import verify
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import OFFSETS, TEXTS, DocumentStore, DocumentWriter
 from taugate.retrieval.encoder.encoder import CONFIG, EncoderConfig
 from taugate.retrieval.encoder.tokenizer import TOKENIZER
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.policy.policy import Policy
-from taugate.retrieval.release import golden
-from taugate.retrieval.release.layout import CURRENT, ENCODER_FOLDER, GOLDEN, MANIFEST, content_digest
-from taugate.retrieval.release.manifest import Manifest
-from taugate.retrieval.release.outcome_records import PolicyRecord
-from taugate.retrieval.release.verify import verify
 from tests.fuzz.array_readers import array_readers
 from tests.fuzz.reader import JSON_WORDS, TENSOR_WORDS, Reader, of_file
 

@@ -22,7 +22,7 @@ from torch.nn.functional import cross_entropy, normalize
 from taugate.adaptation.linear import LinearMap
 from taugate.adaptation.pairs import PairedTexts
 from taugate.calibration.export.torch_model import kind, of_modules
-from taugate.retrieval.vectors import Float32
+from taugate.policy.arrays import Float32
 
 MAX_STEPS = 64  # more steps only lost points on every data set tried
 _MAX_PAIRS = 2048  # pairs in a step: with their negatives a second on one core

@@ -24,11 +24,11 @@ from taugate.adaptation.training.plan import (
 from taugate.calibration.comparison.measures import TEXTS
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.progress import Job
+from taugate.data.labelled_queries import LabelledQuery
 from taugate.errors import EncoderError, InputError
-from taugate.ingestion.dataset.labelled_queries import LabelledQuery
+from taugate.release.adaptation import RecipeName
 from taugate.retrieval.documents.store import DocumentStore
 from taugate.retrieval.encoder.encoder import ExportedEncoder, Role
-from taugate.retrieval.release.adaptation import RecipeName
 
 _STAGES: dict[Recipe, tuple[RecipeName, ...]] = {
     "auto": ("layers", "ft", "pt-ft"),

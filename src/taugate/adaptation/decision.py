@@ -16,9 +16,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from taugate.adaptation.recipes import EncodedPairs, LearnedRecipes
-from taugate.calibration.acceptance.baseline import LexicalPart, RankingOutcomes, SearchTrial
+from taugate.calibration.acceptance.baseline import LexicalPart, SearchTrial
 from taugate.calibration.acceptance.better_lists import GRID, PROVISIONAL_WEIGHT
-from taugate.calibration.acceptance.gate import GateCandidate, judge
 from taugate.calibration.comparison.measures import (
     OtherTexts,
     ParaphrasedQueries,
@@ -26,34 +25,25 @@ from taugate.calibration.comparison.measures import (
     general_set,
     power_law_record,
 )
-from taugate.calibration.metrics.clusters import SamplingUnits, clusters
 from taugate.calibration.metrics.embeddings import isotropy, separation
-from taugate.calibration.metrics.measure import DeepFigures, Resamples, measure
-from taugate.calibration.metrics.ranking import JudgedQueries, ScoredQueries
-from taugate.calibration.risk.evidence import min_detectable_loss
-from taugate.calibration.settings.rules import CONFIDENCE
-from taugate.calibration.settings.settings import (
-    MARGIN,
-    CalibrationSettings,
-    GateSettings,
-    LexicalChoice,
-    default_margin,
-)
-from taugate.calibration.threshold.decide import bootstrap_threshold
-from taugate.ingestion.dataset.labelled_queries import LabelledQuery
+from taugate.calibration.metrics.inputs import DeepFigures, clusters
+from taugate.calibration.metrics.judging import judge_queries
+from taugate.calibration.settings.settings import CalibrationSettings, LexicalChoice
+from taugate.data.labelled_queries import LabelledQuery
+from taugate.evidence.acceptance import GateCandidate, RankingOutcomes, judge
+from taugate.evidence.clusters import SamplingUnits
+from taugate.evidence.measure import Resamples, measure
+from taugate.evidence.ranking import ScoredQueries
+from taugate.evidence.risk.losses import min_detectable_loss
+from taugate.evidence.rules import CONFIDENCE, MARGIN, GateSettings, default_margin
+from taugate.evidence.threshold.decide import bootstrap_threshold
+from taugate.policy.arrays import Float32
+from taugate.release.adaptation import AdaptationGain, BeforeAfter
+from taugate.release.evidence import Estimate, Interval
+from taugate.release.measures import EncoderRow, FamiliarityRecord, MeasuresRecord, SeparationRecord, SpectrumRecord
+from taugate.release.search_records import GateRecord, PairedLoss
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.words import hybrid_vectors
-from taugate.retrieval.release.adaptation import AdaptationGain, BeforeAfter
-from taugate.retrieval.release.evidence import Estimate, Interval
-from taugate.retrieval.release.measures import (
-    EncoderRow,
-    FamiliarityRecord,
-    MeasuresRecord,
-    SeparationRecord,
-    SpectrumRecord,
-)
-from taugate.retrieval.release.search_records import GateRecord, PairedLoss
-from taugate.retrieval.vectors import Float32
 
 BASE = "base"  # name of the base encoder in comparisons
 _STREAM = 5  # random stream of the seed for random documents and bootstraps
@@ -121,7 +111,7 @@ class ComparedEncoders:
         units = SamplingUnits.from_clusters(clusters(self.queries))
         rng = np.random.default_rng([self.seed, _STREAM])
         draw = Resamples.draw(rng, units, len(trial.documents), settings)
-        judged = JudgedQueries.judge(self.queries, trial.vectors, trial.exact, self.k, trial.parents)
+        judged = judge_queries(self.queries, trial.vectors, trial.exact, self.k, trial.parents)
         threshold = bootstrap_threshold(judged, draw.rows)
         random = trial.exact.score(trial.vectors, draw.random_documents[:, None])[:, 0]
         none = trial.exact.search(trial.vectors[:0], self.k)  # the gate's queries all have an answer

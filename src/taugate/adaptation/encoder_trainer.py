@@ -18,11 +18,11 @@ from taugate.adaptation.settings import writing_to
 from taugate.adaptation.training.plan import StagePlan
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.source import is_exported
-from taugate.calibration.metrics.documents import relevant_passages
+from taugate.calibration.metrics.judging import relevant_passages
 from taugate.calibration.progress import Job
 from taugate.errors import EncoderError, InputError
+from taugate.release.adaptation import RecipeName, StageRecord
 from taugate.retrieval.encoder.encoder import ExportedEncoder
-from taugate.retrieval.release.adaptation import RecipeName, StageRecord
 from taugate.storage.folders import publish_folder, staging_folder
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ _MAX_TOGETHER = 4  # with more, a batch of the same cost would have too few diff
 _STREAM = 6  # number of the seed's random stream for mining negatives
 # Learning rates. ft: from sentence-transformers' examples; pt: from Devlin et al., "BERT: Pre-training of Deep
 # Bidirectional Transformers", 2019, appendix A.3; layers: from trials on squadshifts_reddit with seed 1, listed in
-# docs/research/adapt.md; the only other trial was 3e-4 with another loss.
+# benchmarks/decisions.md; the only other trial was 3e-4 with another loss.
 RATES = {"layers": 1e-4, "ft": 2e-5, "pt": 5e-5}
 
 

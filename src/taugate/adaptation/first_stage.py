@@ -10,16 +10,17 @@ from taugate.adaptation.pairs import AdaptationQueries, PairedTexts
 from taugate.adaptation.parts import TRAIN
 from taugate.adaptation.recipes import EncodedPairs
 from taugate.adaptation.training.cross_encoding import ScoredPairs
-from taugate.calibration.acceptance.baseline import DEPTH, LexicalPart, SearchTrial
+from taugate.calibration.acceptance.baseline import LexicalPart, SearchTrial
 from taugate.calibration.acceptance.better_lists import GRID
-from taugate.calibration.metrics.documents import relevant_passages
+from taugate.calibration.metrics.judging import relevant_passages
 from taugate.calibration.settings.settings import LexicalChoice
-from taugate.ingestion.dataset.labelled_queries import LabelledQuery
+from taugate.data.labelled_queries import LabelledQuery
+from taugate.evidence.acceptance import DEPTH
+from taugate.policy.arrays import Float32, QueryVectors
 from taugate.retrieval.documents.store import DocumentStore
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.index.words import hybrid_vectors
-from taugate.retrieval.vectors import Float32, QueryVectors
 
 _NEGATIVES = 16  # for each query, of which each epoch draws one; the paper's triplets have ten
 _STREAM = 9  # random stream of the seed for negatives of queries with few

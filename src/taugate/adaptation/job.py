@@ -24,8 +24,8 @@ from taugate.calibration.metrics.embeddings import isotropy
 from taugate.calibration.progress import Job
 from taugate.errors import EncoderError, TaugateError
 from taugate.ingestion.queries.prompt import LanguageModel
+from taugate.release.adaptation import AdaptationRecord, RecipeTrial, StageRecord, TrainingRecord
 from taugate.retrieval.encoder.encoder import ExportedEncoder
-from taugate.retrieval.release.adaptation import AdaptationRecord, RecipeTrial, StageRecord, TrainingRecord
 
 
 def try_recipes(trainer: EncoderTrainer, settings: AdaptationSettings, untrainable: str | None) -> LearnedRecipes:

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from taugate.retrieval.release.adaptation import WhiteningRecord
-from taugate.retrieval.vectors import Float32, moments
+from taugate.policy.arrays import Float32, moments
+from taugate.release.adaptation import WhiteningRecord
 
 _MIN_LENGTH = 1e-12  # torch.nn.functional.normalize treats a shorter vector as zero
 

@@ -20,19 +20,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.adaptation.parts import TRAIN, UNSEEN, VALIDATION, CorpusParts
-from taugate.calibration.metrics.clusters import clusters
-from taugate.calibration.metrics.documents import Parents
+from taugate.calibration.metrics.inputs import clusters
+from taugate.data.beir import Dataset
+from taugate.data.labelled_queries import LabelledQuery
+from taugate.data.queries import PEOPLE
 from taugate.errors import InputError
-from taugate.ingestion.dataset.beir import Dataset
-from taugate.ingestion.dataset.labelled_queries import LabelledQuery
-from taugate.ingestion.dataset.queries import PEOPLE
+from taugate.evidence.divisions import Parents
 from taugate.ingestion.queries.generate import crop, sampling_key
+from taugate.policy.arrays import Float32
+from taugate.release.adaptation import PairsRecord
 from taugate.retrieval.documents.store import DocumentStore
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.words import query_terms
-from taugate.retrieval.release.adaptation import PairsRecord
-from taugate.retrieval.vectors import Float32
 
 _MAX_QUERIES = {TRAIN: 4096, VALIDATION: 1024}  # queries in a part; a training step uses fewer
 # Fewer pairs cannot fit a matrix of 384 × 384 numbers, and with fewer queries chance chooses and decides.
@@ -42,7 +42,7 @@ MIN_QUERIES = {TRAIN: 30, VALIDATION: 10, UNSEEN: 30}
 # squadshifts_reddit, with 120 labels 0.1 on both (seed 1). No other number was tried: about twice 120 they add nothing.
 _MIN_LABELLED = 256
 # Words of a crop, as many as questions have. With them crops gain 4.3 points of NDCG@10 on covidqa_chunks and 2.2 on
-# squadshifts_reddit (docs/research/adapt.md); with the shares of `taugate queries` it was 3.7 and 2.5.
+# squadshifts_reddit (benchmarks/decisions.md); with the shares of `taugate queries` it was 3.7 and 2.5.
 _WORDS = (5, 20)
 _USE = {TRAIN: "learn from", VALIDATION: "choose a recipe by", UNSEEN: "decide acceptance by"}
 

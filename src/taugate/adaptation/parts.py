@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from taugate.calibration.metrics.documents import Parents
-from taugate.ingestion.dataset.labelled_queries import LabelledQuery
+from taugate.data.labelled_queries import LabelledQuery
+from taugate.evidence.divisions import Parents
 
 TRAIN, VALIDATION, UNSEEN = 0, 1, 2
 # Most documents give pairs, and enough remain for the gate to show a gain of three points on about a hundred of them.
 _SHARES = (0.5, 0.15, 0.35)
-_STREAM = 2  # random stream of the seed, different from those of calibration/metrics/documents.py
+_STREAM = 2  # random stream of the seed, different from those of evidence/divisions.py
 
 
 @dataclass(frozen=True)

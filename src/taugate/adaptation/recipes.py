@@ -11,18 +11,20 @@ from taugate.adaptation.linear import CENTRINGS, EXPONENTS, LinearMap, Principal
 from taugate.adaptation.pairs import AdaptationQueries, PairedTexts
 from taugate.adaptation.parts import TRAIN
 from taugate.adaptation.settings import Recipe
-from taugate.calibration.acceptance.baseline import DEPTH, SearchTrial
+from taugate.calibration.acceptance.baseline import SearchTrial
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.corpus import encode
-from taugate.calibration.metrics.clusters import PerQuery
-from taugate.calibration.metrics.documents import Parents, relevant_passages
+from taugate.calibration.metrics.judging import relevant_passages
 from taugate.calibration.progress import Job
+from taugate.data.labelled_queries import LabelledQuery
 from taugate.errors import InputError
-from taugate.ingestion.dataset.labelled_queries import LabelledQuery
+from taugate.evidence.acceptance import DEPTH
+from taugate.evidence.clusters import PerQuery
+from taugate.evidence.divisions import Parents
+from taugate.policy.arrays import Float32
+from taugate.release.adaptation import RecipeName, RecipeTrial, TrainingRecord, WhiteningRecord
 from taugate.retrieval.documents.store import DocumentStore
 from taugate.retrieval.encoder.encoder import ExportedEncoder
-from taugate.retrieval.release.adaptation import RecipeName, RecipeTrial, TrainingRecord, WhiteningRecord
-from taugate.retrieval.vectors import Float32
 
 _STREAM = 3  # random stream of the seed for the pairs of the adapter
 

@@ -28,17 +28,19 @@ from taugate.adaptation.training.run import Schedule, TrainingRun
 from taugate.calibration.acceptance.better_lists import JudgedStage, JudgingQueries, StageResults
 from taugate.calibration.comparison.measures import encode_with
 from taugate.calibration.encoding.source import model_folder
-from taugate.calibration.metrics.clusters import SamplingUnits, clusters
+from taugate.calibration.metrics.inputs import clusters
 from taugate.calibration.progress import Job
-from taugate.calibration.settings.settings import CandidateSettings, GateSettings
+from taugate.calibration.settings.settings import CandidateSettings
 from taugate.calibration.study.reranked import RerankedCandidates, score_pairs
-from taugate.ingestion.dataset.labelled_queries import LabelledQuery
+from taugate.data.labelled_queries import LabelledQuery
+from taugate.evidence.clusters import SamplingUnits
+from taugate.evidence.rules import GateSettings
+from taugate.release.adaptation import RERANKER_ADAPTATION, RerankerAdaptation, StageRecord
 from taugate.retrieval.documents.store import DocumentStore
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.encoder.graph import MODEL, Graph
 from taugate.retrieval.hardware import processors
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.release.adaptation import RERANKER_ADAPTATION, RerankerAdaptation, StageRecord
 from taugate.retrieval.rerank.reranker import Reranker
 from taugate.retrieval.rerank.stage import combined, rank
 from taugate.storage.files import write_synced

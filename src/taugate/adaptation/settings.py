@@ -11,10 +11,10 @@ from pydantic import AfterValidator, Field
 from pydantic.dataclasses import dataclass
 
 from taugate.calibration.progress import Job
-from taugate.calibration.settings.options import RELEVANT_FROM, Advice, Options, RelevantFrom, SplitName
 from taugate.calibration.settings.settings import LexicalChoice
 from taugate.errors import InputError, TaugateError
-from taugate.retrieval.release.adaptation import RerankerStage
+from taugate.evidence.options import RELEVANT_FROM, Advice, Options, RelevantFrom, SplitName
+from taugate.release.adaptation import RerankerStage
 from taugate.storage.files import disk_failure
 from taugate.storage.folders import exclusive_lock
 

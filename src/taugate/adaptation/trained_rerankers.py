@@ -32,14 +32,14 @@ from taugate.calibration.encoding.rerankers import encode_tokens, rarity
 from taugate.calibration.export.rerankers import OWN_WEIGHT, encoder_tokens, export_cross_encoder, export_token_vectors
 from taugate.calibration.export.torch_model import prompt_of
 from taugate.calibration.progress import Job
+from taugate.policy.arrays import Float32
+from taugate.release.adaptation import RerankerStage
 from taugate.retrieval.documents.store import Documents
 from taugate.retrieval.encoder.encoder import Role
-from taugate.retrieval.release.adaptation import RerankerStage
 from taugate.retrieval.rerank.cross_encoder import CrossEncoder
 from taugate.retrieval.rerank.late_interaction import TOKEN_VECTORS, LateInteraction
 from taugate.retrieval.rerank.reranker import Reranker, TextReranker
 from taugate.retrieval.rerank.token_encoder import TokenEncoder
-from taugate.retrieval.vectors import Float32
 
 STAGE = "late-interaction"
 RATE = 1e-4  # as of an encoder's last layers (`RATES`); the paper's 5e-6 is for a model that was trained for MaxSim

@@ -11,7 +11,7 @@ from taugate.adaptation.settings import AdaptationSettings
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
 from taugate.cli.terminal.options import LEXICAL, Appearance, AsJson, Data, ModelOptions, command_of, option, part
 from taugate.cli.terminal.output import print_result, say, say_labelled
-from taugate.retrieval.release.adaptation import AdaptationRecord, PairsRecord, RerankerAdaptation
+from taugate.release.adaptation import AdaptationRecord, PairsRecord, RerankerAdaptation
 
 if TYPE_CHECKING:
     from taugate.ingestion.queries.prompt import LanguageModel

@@ -10,9 +10,9 @@ from pydantic.dataclasses import dataclass
 from taugate.calibration.encoding.endpoint_source import EndpointOptions
 from taugate.calibration.encoding.input_options import InputOptions
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, RequestedEncoder
-from taugate.calibration.settings.options import option_of
 from taugate.cli.terminal.options import Appearance, AsJson, command_of, option, part
 from taugate.cli.terminal.output import print_result, say_labelled
+from taugate.evidence.options import option_of
 from taugate.storage.files import Json
 
 

@@ -12,13 +12,13 @@ from pydantic.dataclasses import dataclass
 
 from taugate import plugins
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
-from taugate.calibration.settings.options import Options
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.cli.serve import address, listen, print_when_ready, serve
 from taugate.cli.terminal.options import Appearance, Verbose, command_of, option
 from taugate.cli.terminal.output import say_sentence
 from taugate.cli.terminal.summary import print_release
 from taugate.errors import InputError
+from taugate.evidence.options import Options
 from taugate.service.settings import read_settings
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def run(options: QuickstartOptions) -> int:
     Needs no Redis and, if taugate[sample] is installed, no network.
     """
     if options.folder is None:
-        from taugate.ingestion.dataset.location import check_sample_installed
+        from taugate.data.location import check_sample_installed
 
         check_sample_installed()  # first, because its message names both extras
         write_data = _write_sample
@@ -108,7 +108,7 @@ def run(options: QuickstartOptions) -> int:
 
 def _write_sample(data: Path) -> tuple[str, int]:
     """Write the sample data set into a folder; returns a question that it answers, and K."""
-    from taugate.ingestion.dataset.location import write_sample
+    from taugate.data.location import write_sample
 
     write_sample(data)
     return _SAMPLE_QUESTION, CalibrationSettings().k
@@ -116,8 +116,8 @@ def _write_sample(data: Path) -> tuple[str, int]:
 
 def _import_folder(importing: click.Command, folder: Path, data: Path) -> tuple[str, int]:
     """Import a folder of files, and crop queries if it has no labels; returns a question that it answers, and K."""
-    from taugate.ingestion.dataset.corpus import CORPUS
-    from taugate.ingestion.dataset.lines import read_objects
+    from taugate.data.corpus import CORPUS
+    from taugate.data.lines import read_objects
     from taugate.ingestion.queries.generate import MAX_QUERIES, generate_crops
 
     existed = data.parent.exists()
@@ -137,7 +137,7 @@ def _import_folder(importing: click.Command, folder: Path, data: Path) -> tuple[
 
 def _is_labelled(data: Path) -> bool:
     """Return whether people labelled queries: the folder was a data set, or queries were labelled since."""
-    from taugate.ingestion.dataset.judgements import HUMAN, TEST, splits_in
+    from taugate.data.judgements import HUMAN, TEST, splits_in
 
     return bool({TEST, HUMAN} & set(splits_in(data)))
 
@@ -147,8 +147,8 @@ def _heading_of(passages: list[tuple[str | None, str]]) -> str:
 
     The number of a heading is left out, and a heading without a word is no question.
     """
-    from taugate.ingestion.chunks.chunker import HEADING_SEPARATOR
-    from taugate.ingestion.dataset.questions import QuestionRule
+    from taugate.data.chunks.chunker import HEADING_SEPARATOR
+    from taugate.data.questions import QuestionRule
 
     main = QuestionRule.for_texts(text for _, text in passages).language
     middle = len(passages) // 2
@@ -161,7 +161,7 @@ def _heading_of(passages: list[tuple[str | None, str]]) -> str:
 
 def _answers(question: str, release: Path) -> dict[str, str]:
     """Search for a question about the corpus and for an off-topic one; returns both with their answers, by labels."""
-    from taugate.ingestion.dataset.questions import QuestionRule, off_topic_example
+    from taugate.data.questions import QuestionRule, off_topic_example
     from taugate.local import LocalRetriever
 
     off_topic = off_topic_example(QuestionRule.for_texts([question]).language)

@@ -10,14 +10,11 @@ import orjson
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from taugate.calibration.settings.options import Advice, Options
 from taugate.cli.terminal.options import Appearance, AsJson, command_of, option
 from taugate.cli.terminal.output import print_result, say, say_labelled
-from taugate.errors import InputError
-from taugate.ingestion.dataset.judgements import GENERATED, qrels_of
-from taugate.ingestion.queries.generate import generate_crops
-from taugate.ingestion.runs.presets import Names, StoreKind, preset
-from taugate.ingestion.runs.recording import (
+from taugate.data.judgements import GENERATED, qrels_of
+from taugate.data.runs.presets import Names, StoreKind, preset
+from taugate.data.runs.recording import (
     RunFile,
     add_documents,
     add_run,
@@ -26,7 +23,10 @@ from taugate.ingestion.runs.recording import (
     read_run_queries,
     record_run,
 )
-from taugate.ingestion.runs.search_request import ExternalStore, Fields, StoreRequest, StoreSearch
+from taugate.data.runs.search_request import ExternalStore, Fields, StoreRequest, StoreSearch
+from taugate.errors import InputError
+from taugate.evidence.options import Advice, Options
+from taugate.ingestion.queries.generate import generate_crops
 from taugate.retrieval.engines.connect import TOKEN_FILE
 from taugate.storage.files import Json, read_secret, sha256_json
 
@@ -163,8 +163,8 @@ def _request_of_user(path: Path) -> dict[str, Json]:
 def _store(options: RunOptions) -> ExternalStore:
     token_file = os.environ.get(TOKEN_FILE)
     token = read_secret(Path(token_file), TOKEN_FILE) if token_file else ""
-    from taugate.ingestion.runs.database_store import DATABASES
-    from taugate.ingestion.runs.http_store import HttpStore
+    from taugate.data.runs.database_store import DATABASES
+    from taugate.data.runs.http_store import HttpStore
 
     if (database := DATABASES.get(options.store)) is not None:
         return database(options.url, token)
@@ -201,4 +201,4 @@ def _recorded(
         return record_run(pending, search, file, options.depth, options.rate, task.advance)
 
 
-command = command_of("run", run, RunOptions)
+command = command_of("run", run, RunOptions, keys=("id_field", "vector_field", "text_field", "depth", "rate", "texts"))

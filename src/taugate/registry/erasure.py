@@ -15,27 +15,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.errors import InputError
+from taugate.policy.abstention import AnswerRule, AnswerScore, Signals
+from taugate.policy.arrays import Float32, mean_and_covariance
+from taugate.policy.background import Background, similarity_moments
+from taugate.policy.relevance import Relevance
 from taugate.registry import writer
 from taugate.registry.after_erasure import kept_promises
 from taugate.registry.catalog import find, unverified_manifest
 from taugate.registry.history import lock_for_reading
-from taugate.retrieval.documents.filters import SortKey, composed, sort_key
-from taugate.retrieval.documents.metadata import Metadata
-from taugate.retrieval.documents.store import Document, Documents, DocumentWriter
-from taugate.retrieval.engines.engine import EngineKind
-from taugate.retrieval.index.approximate import AnyIndex, subset
-from taugate.retrieval.index.hybrid import HybridIndex, vector_index, words_of
-from taugate.retrieval.index.lexical import LexicalIndex
-from taugate.retrieval.index.top_k import DocumentSubset
-from taugate.retrieval.policy.abstention import AnswerRule, AnswerScore, Signals
-from taugate.retrieval.policy.background import Background, mean_and_covariance, similarity_moments
-from taugate.retrieval.policy.relevance import Relevance
-from taugate.retrieval.policy.word_match import DocumentWords
-from taugate.retrieval.release import golden
-from taugate.retrieval.release.evidence import StrataRecord
-from taugate.retrieval.release.folders import MeasuredFolder, ModelsFolder, RerankerFolder
-from taugate.retrieval.release.golden import GoldenQuery
-from taugate.retrieval.release.layout import (
+from taugate.release import golden
+from taugate.release.evidence import StrataRecord
+from taugate.release.golden import GoldenQuery
+from taugate.release.layout import (
     ENCODER_FOLDERS,
     FIRST_STAGE_FOLDER,
     KNOWN_PAIRS,
@@ -44,17 +35,26 @@ from taugate.retrieval.release.layout import (
     REFERENCE,
     RERANKER_FOLDER,
 )
-from taugate.retrieval.release.loading import CorpusFolder, EncoderFolder
-from taugate.retrieval.release.manifest import Manifest
-from taugate.retrieval.release.reader import Release, load
-from taugate.retrieval.release.search_records import LexicalRecord, TokenVectorsRecord, read_pairs
-from taugate.retrieval.release.state import ErasureRecord
-from taugate.retrieval.release.verify import TrustedKeys
+from taugate.release.manifest import Manifest
+from taugate.release.search_records import LexicalRecord, TokenVectorsRecord, read_pairs
+from taugate.release.state import ErasureRecord
+from taugate.release.verify import TrustedKeys
+from taugate.retrieval.documents.filters import SortKey, composed, sort_key
+from taugate.retrieval.documents.metadata import Metadata
+from taugate.retrieval.documents.store import Document, Documents, DocumentWriter
+from taugate.retrieval.engines.engine import EngineKind
+from taugate.retrieval.folders import MeasuredFolder, ModelsFolder, RerankerFolder
+from taugate.retrieval.index.approximate import AnyIndex, subset
+from taugate.retrieval.index.hybrid import HybridIndex, vector_index, words_of
+from taugate.retrieval.index.lexical import LexicalIndex
+from taugate.retrieval.index.top_k import DocumentSubset
+from taugate.retrieval.index.word_match import DocumentWords, index_of
+from taugate.retrieval.loading import CorpusFolder, EncoderFolder
+from taugate.retrieval.reader import Release, load
 from taugate.retrieval.rerank.late_interaction import TokenVectors, token_vectors_of
 from taugate.retrieval.rerank.reranker import KnownPair
 from taugate.retrieval.rerank.stage import SecondStageRule
 from taugate.retrieval.retriever import Retriever
-from taugate.retrieval.vectors import Float32
 
 # Copied unchanged, as the encoders are: the projection of queries and the scores of queries contain no document.
 _COPIED = frozenset({PROJECTION, REFERENCE, OUTCOMES})
@@ -231,8 +231,7 @@ def _lexical_index(retriever: Retriever) -> LexicalIndex | None:
     """Return the index of the documents' words, None if neither the search nor the refusals have one."""
     if (hybrid := words_of(retriever.index)) is not None:
         return hybrid.lexical
-    words = None if retriever.abstention is None else retriever.abstention.score.signals.words
-    return None if words is None else words.index
+    return None if retriever.abstention is None else index_of(retriever.abstention.score.signals.words)
 
 
 def _background(relevance: Relevance, kept: NDArray[np.int64], vectors: Float32) -> Background:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from taugate.adaptation.linear import LinearMap, PrincipalComponents
-from taugate.retrieval.release.adaptation import WhiteningRecord
+from taugate.release.adaptation import WhiteningRecord
 
 RNG = np.random.default_rng(0)
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from taugate.adaptation.pairs import AdaptationQueries
+from taugate.data.beir import Dataset, read_dataset
+from taugate.data.judgements import HEADER
 from taugate.errors import InputError
-from taugate.ingestion.dataset.beir import Dataset, read_dataset
-from taugate.ingestion.dataset.judgements import HEADER
 from taugate.ingestion.queries.generate import FILE, generate_crops, read_accounting
 
 

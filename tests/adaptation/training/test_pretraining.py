@@ -26,8 +26,8 @@ from taugate.adaptation.training.pretraining import (
 )
 from taugate.adaptation.training.run import Schedule, TrainingRun
 from taugate.calibration.progress import Job
+from taugate.data.beir import read_dataset
 from taugate.errors import EncoderError, InputError
-from taugate.ingestion.dataset.beir import read_dataset
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{number}" for number in range(40))]
 SPECIAL = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}

@@ -8,10 +8,10 @@ import pytest
 from taugate.adaptation.linear import LinearMap, PrincipalComponents
 from taugate.calibration.comparison.measures import forgetting_words, general_set
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
-from taugate.ingestion.dataset.questions import off_topic_table
+from taugate.data.questions import off_topic_table
+from taugate.policy.arrays import Float32
+from taugate.release.adaptation import WhiteningRecord
 from taugate.retrieval.encoder.encoder import ExportedEncoder
-from taugate.retrieval.release.adaptation import WhiteningRecord
-from taugate.retrieval.vectors import Float32
 from tests.adaptation.records import measures
 from tests.vectors import unit
 

@@ -17,8 +17,8 @@ from taugate.calibration.encoding.source import RequestedEncoder
 from taugate.calibration.encoding.work import Worker
 from taugate.calibration.progress import Job
 from taugate.cli.main import main
+from taugate.data.beir import read_dataset
 from taugate.errors import InputError
-from taugate.ingestion.dataset.beir import read_dataset
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from tests.calibration.encoding.encoding_process import EncodingProcess, shards_in
 from tests.fake_encoder import write_fake_encoder

@@ -12,22 +12,22 @@ from taugate.calibration.encoding import sharded_vectors
 from taugate.calibration.engines.search import ProposedIndex
 from taugate.calibration.progress import Job
 from taugate.cli import main as cli
+from taugate.data.beir import read_dataset
 from taugate.errors import ReleaseError
-from taugate.ingestion.dataset.beir import read_dataset
+from taugate.policy.background import ComputedBackground
+from taugate.policy.relevance import Relevance
 from taugate.registry.catalog import current_id, release_ids
 from taugate.registry.history import calibration_lock
 from taugate.registry.prune import prune_collections
+from taugate.release.layout import ENCODER_FOLDER, LEXICAL, OUTCOMES, REFERENCE, RELEVANCE
+from taugate.release.queries import Outcomes, Reference
+from taugate.release.verify import verify_searchable
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.engines.connect import EngineRecord
 from taugate.retrieval.engines.engine import Engine, EngineKind
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.policy.background import ComputedBackground
-from taugate.retrieval.policy.relevance import Relevance
 from taugate.retrieval.query import Query
-from taugate.retrieval.release.layout import ENCODER_FOLDER, LEXICAL, OUTCOMES, REFERENCE, RELEVANCE
-from taugate.retrieval.release.queries import Outcomes, Reference
-from taugate.retrieval.release.reader import load
-from taugate.retrieval.release.verify import verify_searchable
+from taugate.retrieval.reader import load
 from tests.calibration.commands import Capture, arguments, refusal, small
 from tests.calibration.engines.comparing import close
 from tests.calibration.engines.conftest import OPTIONS as LOSS

@@ -9,9 +9,9 @@ import pytest
 from taugate.calibration.recalibration.settings import inherited_settings
 from taugate.cli import main as cli
 from taugate.registry.catalog import current_id
+from taugate.release.verify import verify
 from taugate.retrieval.engines.connect import EngineRecord
 from taugate.retrieval.engines.engine import Engine, EngineKind
-from taugate.retrieval.release.verify import verify
 from tests.calibration.commands import arguments
 from tests.calibration.engines.conftest import OPTIONS, TEXTS
 from tests.calibration.update.corpora import Record, manifest_of, newer

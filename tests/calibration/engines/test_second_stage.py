@@ -10,7 +10,7 @@ from taugate.registry.catalog import find
 from taugate.retrieval.engines.corpus import EngineDocuments
 from taugate.retrieval.engines.engine import EngineKind
 from taugate.retrieval.query import Query
-from taugate.retrieval.release.reader import load
+from taugate.retrieval.reader import load
 from taugate.retrieval.second_explanation import explain_stages
 from tests.calibration.commands import Capture
 from tests.calibration.engines.comparing import close

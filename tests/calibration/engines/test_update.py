@@ -9,13 +9,13 @@ import pytest
 from taugate.cli import main as cli
 from taugate.registry.catalog import current_id
 from taugate.registry.prune import prune_collections
+from taugate.release.layout import GOLDEN, OUTCOMES, REFERENCE
+from taugate.release.verify import verify
 from taugate.retrieval.encoder.encoder import ExportedEncoder, Tokens
 from taugate.retrieval.engines.connect import EngineRecord
 from taugate.retrieval.engines.engine import Engine, EngineKind
 from taugate.retrieval.query import Query
-from taugate.retrieval.release.layout import GOLDEN, OUTCOMES, REFERENCE
-from taugate.retrieval.release.reader import load
-from taugate.retrieval.release.verify import verify
+from taugate.retrieval.reader import load
 from tests.calibration.commands import Capture, arguments, failure
 from tests.calibration.engines.comparing import close
 from tests.calibration.engines.conftest import ADDED, CHANGED, OPTIONS, TEXTS, changed, with_milvus_lite

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from taugate.registry.erasure import erase
+from taugate.release.layout import ENCODER_FOLDER, REFERENCE
+from taugate.release.queries import Reference
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.index.files import load_index
-from taugate.retrieval.release.layout import ENCODER_FOLDER, REFERENCE
-from taugate.retrieval.release.queries import Reference
-from taugate.retrieval.release.reader import Release, load
+from taugate.retrieval.reader import Release, load
 from taugate.service.drift.canary import Canary
 from tests.calibration.commands import Capture
 from tests.calibration.job.test_oracle import compare

@@ -13,23 +13,23 @@ import zaragoza_construction_faq
 
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.cli import main as cli
+from taugate.data.questions import off_topic_questions
 from taugate.errors import InputError, ReleaseError
-from taugate.ingestion.dataset.questions import off_topic_questions
 from taugate.registry.catalog import find, release_ids
 from taugate.registry.erasure import erase
 from taugate.registry.promotion import promote, scorer_differs
+from taugate.release import queries
+from taugate.release.layout import QUESTIONS, RERANKER_FOLDER
+from taugate.release.manifest import Manifest
+from taugate.release.search_records import read_pairs
+from taugate.release.verify import verify_searchable
 from taugate.retrieval.documents.filters import OneOf
 from taugate.retrieval.encoder.encoder import Role
 from taugate.retrieval.engines.connect import EngineAccess
+from taugate.retrieval.folders import RerankerFolder
+from taugate.retrieval.loading import CorpusFolder
 from taugate.retrieval.query import Query
-from taugate.retrieval.release import queries
-from taugate.retrieval.release.folders import RerankerFolder
-from taugate.retrieval.release.layout import QUESTIONS, RERANKER_FOLDER
-from taugate.retrieval.release.loading import CorpusFolder
-from taugate.retrieval.release.manifest import Manifest
-from taugate.retrieval.release.reader import load
-from taugate.retrieval.release.search_records import read_pairs
-from taugate.retrieval.release.verify import verify_searchable
+from taugate.retrieval.reader import load
 from taugate.retrieval.rerank import stage
 from taugate.retrieval.rerank.cross_encoder import CrossEncoder
 from taugate.retrieval.rerank.endpoint import reranker_endpoint

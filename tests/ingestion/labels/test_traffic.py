@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from taugate.data.beir import read_dataset
 from taugate.drift.observations import hashed
 from taugate.errors import InputError
-from taugate.ingestion.dataset.beir import read_dataset
 from taugate.ingestion.labels.traffic import NothingLearnedError, TrafficLabels, learn_from_traffic
 from tests.ingestion.labels.traffic_log import TrafficLog
 

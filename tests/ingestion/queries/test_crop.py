@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from taugate.data.beir import read_dataset
 from taugate.errors import InputError
-from taugate.ingestion.dataset.beir import read_dataset
 from taugate.ingestion.queries.generate import crop, generate_crops, sample_documents
 
 WORDS = [f"w{number}" for number in range(200)]

@@ -5,9 +5,9 @@ from pathlib import Path
 import orjson
 import pytest
 
+from taugate.data.beir import Dataset, read_dataset
+from taugate.data.queries import NEAR_MISS_KINDS
 from taugate.errors import InputError
-from taugate.ingestion.dataset.beir import Dataset, read_dataset
-from taugate.ingestion.dataset.queries import NEAR_MISS_KINDS
 from taugate.ingestion.queries.near_misses import NearMiss, generate_near_misses, make_near_misses, near_misses
 from taugate.ingestion.queries.term_index import TermIndex, asks_amount, index_terms, opposite, stem
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from taugate.data.questions import QuestionRule
 from taugate.errors import InputError
-from taugate.ingestion.dataset.questions import QuestionRule
 from taugate.ingestion.queries.paraphrase import ParaphrasePrompt, paraphrases_by_model, paraphrases_by_rules
 from taugate.ingestion.queries.prompt import Completion, query_of
 

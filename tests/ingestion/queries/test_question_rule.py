@@ -2,7 +2,7 @@
 
 import pytest
 
-from taugate.ingestion.dataset.questions import QuestionRule
+from taugate.data.questions import QuestionRule
 
 TEXTS = {
     "English": "The threshold of a release is chosen by the calibration, and it is in the manifest for all to read.",

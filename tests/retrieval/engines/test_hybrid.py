@@ -11,6 +11,8 @@ import orjson
 import pytest
 
 from taugate.errors import EngineUnavailable, ReleaseError
+from taugate.policy.arrays import HybridVectors
+from taugate.release.layout import LEXICAL
 from taugate.retrieval.documents.filters import Filter, Not, OneOf
 from taugate.retrieval.engines import corpus
 from taugate.retrieval.engines.connect import EngineAccess
@@ -20,9 +22,7 @@ from taugate.retrieval.engines.search import EngineIndex
 from taugate.retrieval.index.hybrid import HybridIndex
 from taugate.retrieval.index.top_k import DocumentSubset, TopK
 from taugate.retrieval.query import Query
-from taugate.retrieval.release.layout import LEXICAL
-from taugate.retrieval.release.reader import Release, load
-from taugate.retrieval.vectors import HybridVectors
+from taugate.retrieval.reader import Release, load
 from tests.engine_release import Pair, write_pair
 from tests.retrieval.engines.servers import NAMES, running
 

@@ -12,9 +12,9 @@ import pytest
 from taugate.errors import EngineUnavailable, InputError, ReleaseError
 from taugate.retrieval.documents.filters import Filter, Not, OneOf
 from taugate.retrieval.engines.connect import EngineAccess, connect
+from taugate.retrieval.loading import CorpusFolder
 from taugate.retrieval.query import Query
-from taugate.retrieval.release.loading import CorpusFolder
-from taugate.retrieval.release.reader import Release, load
+from taugate.retrieval.reader import Release, load
 from tests.engine_release import Pair, write_pair
 from tests.loopback import HOST, free_port
 from tests.retrieval.engines.servers import NAMES, running

@@ -16,7 +16,7 @@ from taugate.service.drift.watch import _MAX_EARLIER, Feedback
 from taugate.service.drift.worker_store import WorkerStore
 from taugate.service.errors import Invalid, NotFound
 from tests.prometheus_process import until
-from tests.retrieval.release.clones import clone
+from tests.release.clones import clone
 from tests.service import records
 from tests.service.drift.traffic import Reloading, count_logged
 

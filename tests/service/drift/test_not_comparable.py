@@ -18,7 +18,7 @@ from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.explanation import explain
 from taugate.retrieval.query import Query
-from taugate.retrieval.release.reader import Release
+from taugate.retrieval.reader import Release
 from taugate.retrieval.rerank.stage import SecondStage, SecondStageRule
 from taugate.retrieval.retriever import Retriever
 from taugate.service.drift.query_log import Judged, QueryLog, ServedReply, judgements, observations

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 
-from taugate.ingestion.parsed import ParsedDocument, ParsedFile, UnreadableFile
+from taugate.data.parsed import ParsedDocument, ParsedFile, UnreadableFile
 from taugate.retrieval.documents.store import Scalar
 from taugate_import.dialects import Reading, read_delimited
 from taugate_import.plain_text import decode_text

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, replace
 
 import orjson
 
+from taugate.data.chunks.chunker import Chunk, Chunker
+from taugate.data.parsed import ParsedDocument
 from taugate.errors import InputError
-from taugate.ingestion.chunks.chunker import Chunk, Chunker
-from taugate.ingestion.parsed import ParsedDocument
 from taugate.retrieval.documents.store import MetadataValue
 from taugate.storage.files import Json
 

@@ -12,7 +12,7 @@ from email.message import EmailMessage, Message, MIMEPart
 from itertools import chain, groupby, starmap
 from pathlib import Path
 
-from taugate.ingestion.parsed import ParsedDocument, ParsedFile, TextBuilder, UnreadableFile, with_unique_keys
+from taugate.data.parsed import ParsedDocument, ParsedFile, TextBuilder, UnreadableFile, with_unique_keys
 from taugate.retrieval.documents.store import MetadataValue
 from taugate_import.html import choose_encoding, parse_html
 from taugate_import.plain_text import decode, parse_plain_text, printable_text

@@ -9,8 +9,8 @@ from typing import BinaryIO
 
 import orjson
 
-from taugate.ingestion.chunks.chunker import Chunker
-from taugate.ingestion.parsed import ParsedDocument, UnreadableFile
+from taugate.data.chunks.chunker import Chunker
+from taugate.data.parsed import ParsedDocument, UnreadableFile
 from taugate.retrieval.documents.store import MAX_TAGS, Document, MetadataValue
 from taugate_import.documents import ImportedDocument
 from taugate_import.parse import IsolatedParser

@@ -22,7 +22,7 @@ from collections.abc import Iterable
 import webencodings
 from bs4 import BeautifulSoup, Tag, XMLParsedAsHTMLWarning
 
-from taugate.ingestion.parsed import ParsedFile
+from taugate.data.parsed import ParsedFile
 from taugate.retrieval.documents.store import MetadataValue
 from taugate_import.html_markdown import mend, parse_page, read_source, to_markdown
 from taugate_import.markdown import parse_markdown

@@ -14,7 +14,7 @@ from bs4.element import NavigableString, PageElement
 from lxml.html import defs
 from markdownify import MarkdownConverter
 
-from taugate.ingestion.parsed import UnreadableFile
+from taugate.data.parsed import UnreadableFile
 from taugate_import.scripts import SOFT_HYPHEN, Script, script_text, set_apart
 
 _NAME = r"[a-zA-Z][^\s/>\"'<=]*"

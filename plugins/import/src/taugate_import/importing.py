@@ -12,12 +12,12 @@ from tempfile import TemporaryFile
 from typing import BinaryIO
 from unicodedata import normalize
 
+from taugate.data.chunks.chunker import Chunker
+from taugate.data.corpus import CORPUS
+from taugate.data.editing import sole_writer
+from taugate.data.lines import stored_file
+from taugate.data.queries import QUERIES
 from taugate.errors import InputError
-from taugate.ingestion.chunks.chunker import Chunker
-from taugate.ingestion.dataset.corpus import CORPUS
-from taugate.ingestion.dataset.editing import sole_writer
-from taugate.ingestion.dataset.lines import stored_file
-from taugate.ingestion.dataset.queries import QUERIES
 from taugate.retrieval.documents.store import MAX_FIELDS, MAX_TAGS, MetadataValue
 from taugate.retrieval.documents.visible_text import has_visible_text
 from taugate.storage.files import atomic_write

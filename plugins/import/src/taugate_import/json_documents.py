@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeGuard
 
-from taugate.ingestion.parsed import ParsedDocument, ParsedFile
+from taugate.data.parsed import ParsedDocument, ParsedFile
 from taugate.retrieval.documents.store import MetadataValue
 from taugate_import.json_text import JsonReader, decode_json, not_json, words_of_json
 from taugate_import.records import TEXT_FIELDS, records_to_documents, text_field_of

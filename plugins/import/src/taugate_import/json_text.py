@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from html import unescape
 from typing import Any
 
-from taugate.ingestion.parsed import UnreadableFile
+from taugate.data.parsed import UnreadableFile
 from taugate.storage.files import Json
 from taugate_import.html_markdown import to_markdown
 from taugate_import.plain_text import DecodedText, decode_text

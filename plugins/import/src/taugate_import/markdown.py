@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 from markdown_it import MarkdownIt
 
-from taugate.ingestion.parsed import BlockKind, ParsedDocument, ParsedFile, TextBuilder
+from taugate.data.parsed import BlockKind, ParsedDocument, ParsedFile, TextBuilder
 from taugate.retrieval.documents.store import MetadataValue
 from taugate_import.html_markdown import mend, read_source, to_markdown
 from taugate_import.values import metadata_value, split_tags, tags

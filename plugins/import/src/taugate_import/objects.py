@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Literal
 
+from taugate.data.chunks import OVERLAP_TOKENS
+from taugate.data.chunks.chunker import Chunker
+from taugate.data.parsed import prose_document
 from taugate.errors import InputError
-from taugate.ingestion.chunks import OVERLAP_TOKENS
-from taugate.ingestion.chunks.chunker import Chunker
-from taugate.ingestion.parsed import prose_document
 from taugate.retrieval.documents.store import MetadataValue
 from taugate.retrieval.documents.visible_text import has_visible_text
 from taugate_import.documents import ImportedDocument

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 import lxml.etree
 
-from taugate.ingestion.parsed import ParsedDocument, ParsedFile, UnreadableFile
+from taugate.data.parsed import ParsedDocument, ParsedFile, UnreadableFile
 from taugate.retrieval.documents.store import MetadataValue
 from taugate_import.html import parse_html
 from taugate_import.scripts import set_apart

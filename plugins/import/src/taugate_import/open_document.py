@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from itertools import groupby, takewhile
 from typing import Any
 
-from taugate.ingestion.parsed import ParsedFile, TextBuilder, UnreadableFile
+from taugate.data.parsed import ParsedFile, TextBuilder, UnreadableFile
 from taugate_import.office_package import Package, text_outside_tags
 from taugate_import.scripts import Script, join_scripts
 

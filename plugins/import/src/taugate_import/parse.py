@@ -28,8 +28,8 @@ from pydantic import TypeAdapter
 from pydantic_core import PydanticSerializationError
 
 from taugate import plugins
+from taugate.data.parsed import ParsedDocument, ParsedFile, Parser, UnreadableFile
 from taugate.errors import InputError
-from taugate.ingestion.parsed import ParsedDocument, ParsedFile, Parser, UnreadableFile
 from taugate.storage.files import open_regular
 from taugate_import.delimited import parse_delimited
 from taugate_import.email_message import parse_email, parse_mailbox

@@ -17,7 +17,7 @@ import lxml.etree
 import pypdfium2
 import pypdfium2.raw as pdfium
 
-from taugate.ingestion.parsed import ParsedFile, TextBuilder, UnreadableFile
+from taugate.data.parsed import ParsedFile, TextBuilder, UnreadableFile
 from taugate.retrieval.documents.store import MetadataValue
 from taugate_import.pdf_lines import Line, drop_running_lines, edge_lines, in_margin, join_divided_words
 from taugate_import.values import split_tags

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import chardet
 
-from taugate.ingestion.parsed import ParsedDocument, ParsedFile, TextBuilder, UnreadableFile
+from taugate.data.parsed import ParsedDocument, ParsedFile, TextBuilder, UnreadableFile
 
 _SAMPLE = 1 << 18  # bytes that the encoding is guessed from
 _REPLACEMENT = "\ufffd"

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from taugate.ingestion.parsed import ParsedDocument, ParsedFile, TextBuilder, UnreadableFile
+from taugate.data.parsed import ParsedDocument, ParsedFile, TextBuilder, UnreadableFile
 from taugate.retrieval.documents.store import MetadataValue
 from taugate_import.markdown import parse_markdown
 from taugate_import.values import (

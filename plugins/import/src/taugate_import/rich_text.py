@@ -9,7 +9,7 @@ from typing import TypeGuard
 
 from striprtf.striprtf import FONTTABLE, charset_map, destinations, font_table_group, rtf_to_text, specialchars
 
-from taugate.ingestion.parsed import ParsedFile, UnreadableFile
+from taugate.data.parsed import ParsedFile, UnreadableFile
 from taugate.storage.files import Json
 from taugate_import.plain_text import parse_plain_text
 

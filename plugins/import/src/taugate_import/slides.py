@@ -6,7 +6,7 @@ The files are read here, as python-pptx ignores diagrams and shapes with alterna
 
 from typing import Any
 
-from taugate.ingestion.parsed import ParsedFile, TextBuilder, UnreadableFile
+from taugate.data.parsed import ParsedFile, TextBuilder, UnreadableFile
 from taugate_import.office_package import Package, text_outside_tags
 from taugate_import.word import choose_alternatives, description, drawing_lines
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import python_calamine as calamine
 
-from taugate.ingestion.parsed import ParsedDocument, ParsedFile, TextBuilder, UnreadableFile, with_unique_keys
+from taugate.data.parsed import ParsedDocument, ParsedFile, TextBuilder, UnreadableFile, with_unique_keys
 from taugate_import.office_package import Package, text_outside_tags
 from taugate_import.sheet_cells import SHEETS, STRINGS, Place, XmlCells, find_cells, read_part, show_number
 from taugate_import.table_rows import cell_text, count_filled, is_name, table_of, table_to_documents

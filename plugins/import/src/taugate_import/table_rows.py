@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import date, time
 from typing import cast
 
-from taugate.ingestion.parsed import ParsedDocument, TextBuilder, UnreadableFile
+from taugate.data.parsed import ParsedDocument, TextBuilder, UnreadableFile
 from taugate_import.records import ID_FIELDS, TEXT_FIELDS, records_to_documents
 from taugate_import.values import Fields, plain_value, scalar_of, value_text, written_form
 

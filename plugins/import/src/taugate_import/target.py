@@ -13,10 +13,9 @@ from unicodedata import normalize
 import orjson
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from taugate.errors import InputError
-from taugate.ingestion.dataset.corpus import CORPUS, read_lines_of_corpus
-from taugate.ingestion.dataset.editing import LOCK, qrels_bytes
-from taugate.ingestion.dataset.judgements import (
+from taugate.data.corpus import CORPUS, read_lines_of_corpus
+from taugate.data.editing import LOCK, qrels_bytes
+from taugate.data.judgements import (
     NO_DOCUMENT,
     CorpusIds,
     JudgementLine,
@@ -25,9 +24,10 @@ from taugate.ingestion.dataset.judgements import (
     qrels_of,
     splits_in,
 )
-from taugate.ingestion.dataset.lines import read_lines, read_objects, required_id, required_text, stored_file
-from taugate.ingestion.dataset.queries import QUERIES
-from taugate.ingestion.parsed import prose_document
+from taugate.data.lines import read_lines, read_objects, required_id, required_text, stored_file
+from taugate.data.parsed import prose_document
+from taugate.data.queries import QUERIES
+from taugate.errors import InputError
 from taugate.storage.files import atomic_write, set_mode, sync, sync_folder
 from taugate_import.documents import ImportedDocument
 from taugate_import.source_files import Skipped

@@ -9,7 +9,7 @@ from typing import cast
 import lxml.etree
 import orjson
 
-from taugate.ingestion.parsed import BlockKind, ParsedFile, TextBuilder, UnreadableFile
+from taugate.data.parsed import BlockKind, ParsedFile, TextBuilder, UnreadableFile
 from taugate.storage.files import Json
 from taugate_import.html import parse_html
 from taugate_import.html_markdown import read_source

@@ -17,7 +17,7 @@ import lxml.etree
 import mammoth
 from bs4 import BeautifulSoup
 
-from taugate.ingestion.parsed import ParsedFile, UnreadableFile
+from taugate.data.parsed import ParsedFile, UnreadableFile
 from taugate_import.html_markdown import to_markdown
 from taugate_import.markdown import parse_markdown
 from taugate_import.office_package import Package, text_outside_tags

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from unicodedata import normalize
 
-from taugate.ingestion.parsed import ParsedDocument
+from taugate.data.parsed import ParsedDocument
 from taugate.retrieval.documents.store import MetadataValue
 from taugate_import.scripts import SOFT_HYPHEN, without_scripts
 

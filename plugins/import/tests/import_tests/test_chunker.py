@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
+from taugate.data.chunks.chunker import Chunk, Chunker
+from taugate.data.parsed import ParsedDocument
 from taugate.errors import InputError
-from taugate.ingestion.chunks.chunker import Chunk, Chunker
-from taugate.ingestion.parsed import ParsedDocument
 from taugate_import.markdown import parse_markdown
 from taugate_import.plain_text import parse_plain_text
 
-DOCS = Path(__file__).parents[3] / "docs"
+DOCS = Path(__file__).parents[4] / "docs"
 LONGEST_HEADING = 12  # tokens: a heading that joining two chunks of the documentation adds
 SENTENCE = "The pump starts when the pressure in the tank falls below two bars."
 

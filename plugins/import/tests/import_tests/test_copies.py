@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from taugate.cli import main as cli
-from taugate.ingestion.parsed import ParsedDocument, prose_document
+from taugate.data.parsed import ParsedDocument, prose_document
 from taugate.retrieval.documents.store import MetadataValue
 from taugate_import.documents import ImportedDocument
 from taugate_import.files import Copies

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from taugate.ingestion.parsed import ParsedFile, UnreadableFile
+from taugate.data.parsed import ParsedFile, UnreadableFile
 from taugate_import.delimited import parse_delimited
 from taugate_import.word_share import lost_numbers, share_kept
 

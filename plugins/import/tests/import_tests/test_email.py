@@ -4,7 +4,7 @@ from email.message import EmailMessage
 
 import pytest
 
-from taugate.ingestion.parsed import ParsedFile, UnreadableFile
+from taugate.data.parsed import ParsedFile, UnreadableFile
 from taugate_import.email_message import parse_email
 from taugate_import.parse import PARSERS
 from taugate_import.word_share import lost_numbers, share_kept

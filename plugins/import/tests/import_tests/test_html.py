@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from taugate.ingestion.parsed import UnreadableFile
+from taugate.data.parsed import UnreadableFile
 from taugate_import.html import parse_html
 from taugate_import.word_share import lost_numbers, share_kept
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from taugate.ingestion.parsed import ParsedDocument, UnreadableFile
+from taugate.data.parsed import ParsedDocument, UnreadableFile
 from taugate_import.json_documents import parse_json, parse_json_lines
 from taugate_import.word_share import lost_numbers, share_kept
 

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from taugate.ingestion.parsed import UnreadableFile
+from taugate.data.parsed import UnreadableFile
 from taugate_import.parse import PARSERS
 from taugate_import.word_share import lost_numbers, share_kept
 

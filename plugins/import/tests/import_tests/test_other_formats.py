@@ -9,7 +9,7 @@ from taugate.cli.main import main
 from taugate_import import parse
 
 PARSER = """
-from taugate.ingestion.parsed import ParsedFile, TextBuilder, UnreadableFile
+from taugate.data.parsed import ParsedFile, TextBuilder, UnreadableFile
 
 def parse_calendar(content):
     names = [line[8:] for line in content.decode().splitlines() if line.startswith("SUMMARY:")]

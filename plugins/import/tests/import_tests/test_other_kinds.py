@@ -5,7 +5,7 @@ import json
 import pytest
 
 from import_tests.office_files import archive
-from taugate.ingestion.parsed import ParsedDocument, ParsedFile, UnreadableFile
+from taugate.data.parsed import ParsedDocument, ParsedFile, UnreadableFile
 from taugate_import.parse import PARSERS
 from taugate_import.word_share import lost_numbers, share_kept
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from taugate.ingestion.parsed import ParsedFile, UnreadableFile
+from taugate.data.parsed import ParsedFile, UnreadableFile
 from taugate_import.records import parse_parquet
 from taugate_import.word_share import lost_numbers, share_kept
 

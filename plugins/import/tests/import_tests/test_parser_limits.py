@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from taugate.ingestion.parsed import UnreadableFile
+from taugate.data.parsed import UnreadableFile
 from taugate_import import parse
 from taugate_import.parse import IsolatedParser
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from taugate.ingestion.parsed import ParsedDocument, UnreadableFile
+from taugate.data.parsed import ParsedDocument, UnreadableFile
 from taugate_import.pdf import parse_pdf
 from taugate_import.word_share import lost_numbers, share_kept
 

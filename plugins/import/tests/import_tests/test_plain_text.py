@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from taugate.ingestion.parsed import UnreadableFile
+from taugate.data.parsed import UnreadableFile
 from taugate_import.plain_text import decode_text, parse_plain_text
 from taugate_import.word_share import share_kept
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from taugate.ingestion.parsed import prose_document
+from taugate.data.parsed import prose_document
 from taugate_import import target
 from taugate_import.documents import ImportedDocument
 from taugate_import.files import documents_of_files

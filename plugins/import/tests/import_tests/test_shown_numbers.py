@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from taugate.cli import main as cli
-from taugate.ingestion.parsed import prose_document
+from taugate.data.parsed import prose_document
 from taugate.retrieval.documents.store import MetadataValue
 from taugate_import.html import parse_html
 from taugate_import.office_package import text_outside_tags

@@ -3,7 +3,7 @@
 import pytest
 
 from import_tests.office_files import part, pptx, relations, shape
-from taugate.ingestion.parsed import ParsedDocument, UnreadableFile
+from taugate.data.parsed import ParsedDocument, UnreadableFile
 from taugate_import.slides import parse_pptx
 from taugate_import.word_share import lost_numbers, share_kept
 

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from taugate.ingestion.dataset.corpus import read_corpus
-from taugate.ingestion.dataset.judgements import CorpusIds
+from taugate.data.corpus import read_corpus
+from taugate.data.judgements import CorpusIds
 from taugate_import.files import _day_modified, documents_of_files
 from taugate_import.source_files import Skipped, SourceFile, document_id, find_files
 

@@ -3,7 +3,7 @@
 import pytest
 
 from import_tests.office_files import archive, open_document_sheet, part, rows, styles, xlsx
-from taugate.ingestion.parsed import ParsedDocument, UnreadableFile
+from taugate.data.parsed import ParsedDocument, UnreadableFile
 from taugate_import.spreadsheets import parse_spreadsheet
 from taugate_import.word_share import lost_numbers, share_kept
 

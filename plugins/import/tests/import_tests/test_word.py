@@ -6,7 +6,7 @@ import zipfile
 import pytest
 
 from import_tests.office_files import archive, docx, paragraph, part
-from taugate.ingestion.parsed import UnreadableFile
+from taugate.data.parsed import UnreadableFile
 from taugate_import.word import parse_docx
 from taugate_import.word_share import count_words, lost_numbers, share_kept
 

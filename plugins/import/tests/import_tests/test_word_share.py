@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from taugate.cli import main as cli
-from taugate.ingestion.parsed import prose_document
+from taugate.data.parsed import prose_document
 from taugate_import.parse import IsolatedParser, ReadFile
 from taugate_import.word_share import count_words, share_kept
 

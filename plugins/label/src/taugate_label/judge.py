@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from taugate.calibration.settings.options import Advice, Options
 from taugate.cli.terminal.options import Appearance, AsJson, DataFolder, command_of, option
 from taugate.cli.terminal.output import print_result, printable, say
+from taugate.data.editing import DatasetBusy
+from taugate.data.judgements import GENERATED, HUMAN, TRAFFIC, qrels_of
 from taugate.errors import InputError
-from taugate.ingestion.dataset.editing import DatasetBusy
-from taugate.ingestion.dataset.judgements import GENERATED, HUMAN, TRAFFIC, qrels_of
+from taugate.evidence.options import Advice, Options
 from taugate.storage.files import Json
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def run(options: JudgeOptions) -> int:
 def _sources(options: JudgeOptions) -> "Sources":
     """Return where a new sample comes from; raises InputError unless it is either a run or a release."""
     from taugate.registry.catalog import find
-    from taugate.retrieval.release.reader import load
+    from taugate.retrieval.reader import load
     from taugate_label.judging import Sources
 
     releases, run = options.releases, options.run

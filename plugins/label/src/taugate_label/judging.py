@@ -7,15 +7,15 @@ from pathlib import Path
 
 import numpy as np
 
+from taugate.data.corpus import CORPUS, read_corpus
+from taugate.data.editing import QueryFile, judgement_lines, sole_writer
+from taugate.data.judgements import CorpusIds, qrels_of
+from taugate.data.lines import stored_file
+from taugate.data.queries import check_folder
+from taugate.data.runs.run import Run
 from taugate.errors import InputError
-from taugate.ingestion.dataset.corpus import CORPUS, read_corpus
-from taugate.ingestion.dataset.editing import QueryFile, judgement_lines, sole_writer
-from taugate.ingestion.dataset.judgements import CorpusIds, qrels_of
-from taugate.ingestion.dataset.lines import stored_file
-from taugate.ingestion.dataset.queries import check_folder
-from taugate.ingestion.runs.run import Run
 from taugate.retrieval.documents.store import Document
-from taugate.retrieval.release.reader import Release
+from taugate.retrieval.reader import Release
 from taugate_label.population import Population, lexical_candidates, logged, population
 from taugate_label.sample import (
     Draw,

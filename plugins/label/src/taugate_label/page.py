@@ -29,10 +29,10 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from taugate.cli.terminal.output import say
+from taugate.data.editing import DatasetBusy
 from taugate.errors import InputError, TaugateError
-from taugate.ingestion.dataset.editing import DatasetBusy
 from taugate.retrieval.index.words import UNSPACED, words
-from taugate.service.api.playground.routes import PAGE_HEADERS, PageFile, page_files
+from taugate.service.api.pages import PAGE_HEADERS, PageFile, read_page
 from taugate.storage.files import Json
 from taugate_label.judging import Judging
 from taugate_label.session import Question
@@ -51,6 +51,7 @@ _GRAMMAR = regex.compile(r"\p{Hiragana}+")  # Hiragana alone: endings and partic
 
 _HOST = "127.0.0.1"
 _HEADERS = {**PAGE_HEADERS, "Cache-Control": "no-store"}
+_PAGE = {"": ["judge.html"], "judge.css": ["judge.css"], "judge.js": ["judging.js"]}
 _MAX_BYTES = 4096  # of a request body: a key, and the digits of a result
 _SILENCE_SECONDS = 30  # before an idle connection is closed
 
@@ -197,7 +198,8 @@ class _Page:
         self._work, self._remarks, self._commands = work, list[str](), commands
         self._session = JudgingSession(work, self._remarks.append)
         self._hosts = {f"{name}:{port}" for name in (_HOST, "localhost")}
-        routes = [Route(f"/{self.token}/{name}", _sender(file)) for name, file in page_files("judge").items()]
+        page = read_page("taugate_label.judge_page", _PAGE)
+        routes = [Route(f"/{self.token}/{name}", _sender(file)) for name, file in page.items()]
         routes.append(Route(f"/{self.token}/state", self._get_state))
         routes.append(Route(f"/{self.token}/key", self._post_key, methods=["POST"], max_body_size=_MAX_BYTES))
         app = Starlette(routes=routes, middleware=[Middleware(BaseHTTPMiddleware, dispatch=self._guard)])

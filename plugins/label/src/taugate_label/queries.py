@@ -12,19 +12,19 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
-from taugate.calibration.settings.options import Advice
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.cli.terminal.command import OptionGroup
 from taugate.cli.terminal.display import confirm_sending
 from taugate.cli.terminal.options import Appearance, AsJson, DataFolder, ModelOptions, command_of, option, part
 from taugate.cli.terminal.output import print_result, printable, say, say_sentence
+from taugate.data.corpus import CORPUS
+from taugate.data.editing import sole_writer
+from taugate.data.judgements import GENERATED
+from taugate.data.lines import stored_file
+from taugate.data.location import default_split
+from taugate.data.queries import QUERIES, NearMissKind
 from taugate.errors import InputError
-from taugate.ingestion.dataset.corpus import CORPUS
-from taugate.ingestion.dataset.editing import sole_writer
-from taugate.ingestion.dataset.judgements import GENERATED
-from taugate.ingestion.dataset.lines import stored_file
-from taugate.ingestion.dataset.location import default_split
-from taugate.ingestion.dataset.queries import QUERIES, NearMissKind
+from taugate.evidence.options import Advice
 from taugate.ingestion.queries.generate import MAX_QUERIES, check_request, generate_crops
 from taugate.ingestion.queries.near_misses import generate_near_misses
 from taugate.storage.files import Json

@@ -11,8 +11,8 @@ from typing import NamedTuple, Self
 
 import orjson
 
+from taugate.data.lines import read_objects, required_text
 from taugate.errors import InputError
-from taugate.ingestion.dataset.lines import read_objects, required_text
 
 EXAMPLES = 3  # of a prompt by default
 MAX_DOCUMENT = 1000  # characters, about 256 tokens: text that the encoder cuts off cannot be searched

@@ -5,10 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from taugate.errors import InputError
-from taugate.ingestion.dataset.corpus import CORPUS, read_corpus
-from taugate.ingestion.dataset.editing import QueryFile, replace_queries
-from taugate.ingestion.dataset.judgements import (
+from taugate.data.corpus import CORPUS, read_corpus
+from taugate.data.editing import QueryFile, replace_queries
+from taugate.data.judgements import (
     GENERATED,
     CorpusIds,
     Judgement,
@@ -18,9 +17,10 @@ from taugate.ingestion.dataset.judgements import (
     qrels_of,
     splits_in,
 )
-from taugate.ingestion.dataset.lines import read_lines, stored_file
-from taugate.ingestion.dataset.queries import DatasetQuery
-from taugate.ingestion.dataset.questions import QuestionRule
+from taugate.data.lines import read_lines, stored_file
+from taugate.data.queries import DatasetQuery
+from taugate.data.questions import QuestionRule
+from taugate.errors import InputError
 from taugate.ingestion.queries.generate import (
     Losses,
     check_request,

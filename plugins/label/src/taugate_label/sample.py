@@ -20,12 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from taugate.data.corpus import CORPUS
+from taugate.data.editing import QueryFile
+from taugate.data.lines import stored_file
+from taugate.data.queries import QUERIES
 from taugate.errors import InputError
-from taugate.ingestion.dataset.corpus import CORPUS
-from taugate.ingestion.dataset.editing import QueryFile
-from taugate.ingestion.dataset.lines import stored_file
-from taugate.ingestion.dataset.queries import QUERIES
-from taugate.retrieval.release.reader import Release
+from taugate.retrieval.reader import Release
 from taugate.storage.files import atomic_write, read_bounded, sha256_file
 from taugate_label.population import Population, PopulationQuery, lexical_candidates, search_uncut
 

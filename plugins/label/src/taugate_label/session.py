@@ -20,8 +20,8 @@ from typing import Literal, NamedTuple, Self
 import orjson
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from taugate.data.lines import LineError, read_lines
 from taugate.errors import InputError
-from taugate.ingestion.dataset.lines import LineError, read_lines
 from taugate.retrieval.documents.store import Document
 from taugate.storage.files import append_lines, sync
 from taugate.storage.folders import acquire_if_possible

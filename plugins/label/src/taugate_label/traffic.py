@@ -8,10 +8,10 @@ from typing import Annotated
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from taugate.calibration.settings.options import Options
 from taugate.cli.terminal.options import Appearance, AsJson, command_of, option
 from taugate.cli.terminal.output import print_result, say
-from taugate.ingestion.dataset.judgements import HUMAN, TRAFFIC, splits_in
+from taugate.data.judgements import HUMAN, TRAFFIC, splits_in
+from taugate.evidence.options import Options
 from taugate.ingestion.labels.raters import MAX_BY_KEY, MIN_VOTES
 
 

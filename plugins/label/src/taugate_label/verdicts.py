@@ -7,15 +7,9 @@ from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple
 
-from taugate.ingestion.dataset.editing import (
-    QueryFile,
-    judgement_lines,
-    remove_judgements,
-    replace_queries,
-    sole_writer,
-)
-from taugate.ingestion.dataset.judgements import Judgement, JudgementLine, qrels_of
-from taugate.ingestion.dataset.queries import DatasetQuery
+from taugate.data.editing import QueryFile, judgement_lines, remove_judgements, replace_queries, sole_writer
+from taugate.data.judgements import Judgement, JudgementLine, qrels_of
+from taugate.data.queries import DatasetQuery
 from taugate_label.sample import Round, SampledQuery, check_corpus, check_queries, rounds_folder, weights
 from taugate_label.session import Documents, Journal, Question, all_questions, finished
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from taugate.data.lines import LineError
 from taugate.errors import InputError
-from taugate.ingestion.dataset.lines import LineError
 from taugate.retrieval.documents.store import Document
 from taugate_label.session import Entry, Journal, open_journal, pair_of
 from tests.storage.test_odd_volumes import remove_locks

@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
+from taugate.data.beir import read_dataset
+from taugate.data.editing import DatasetBusy, sole_writer
 from taugate.drift.observations import hashed
 from taugate.drift.query_log import LoggedQuery, line_bytes
 from taugate.errors import InputError
-from taugate.ingestion.dataset.beir import read_dataset
-from taugate.ingestion.dataset.editing import DatasetBusy, sole_writer
 from taugate.registry.catalog import find
-from taugate.retrieval.release.reader import Release, load
+from taugate.retrieval.reader import Release, load
 from taugate_label.judging import PATIENCE_SECONDS, Judging, SampleRequest, Sources, judging, sample_to_judge
 from taugate_label.population import Population, population
 from taugate_label.sample import Round
-from tests.ingestion import test_unanswerable as unanswerable
+from tests.data import test_unanswerable as unanswerable
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,6 @@ from playwright.sync_api import Browser
 
 from label_tests.conftest import Start
 from taugate.cli import main as cli
-from taugate.service.api.playground.routes import page_files
 from tests.browser import cut_off, opened, violations
 
 
@@ -139,15 +138,13 @@ def test_request_without_token_is_rejected(served: Served) -> None:
 
 
 def test_page_loads_no_foreign_resource(served: Served) -> None:
-    for name in ("", "playground/app.css", "playground/app.js", "state"):
+    for name in ("", "judge.css", "judge.js", "state"):
         reply = served.http.get(name)
         policy = reply.headers["Content-Security-Policy"]
         assert "default-src 'none'" in policy
         assert "unsafe" not in policy
         assert (reply.headers["X-Content-Type-Options"], reply.headers["Cache-Control"]) == ("nosniff", "no-store")
-    assert served.http.get("judge.js").status_code == served.http.get("playground/app.html").status_code == 404
-    page, own = served.http.get("").text, page_files()[""].content.decode()
-    assert page == own.replace('data-mode="playground"', 'data-mode="judge"') != own
+    assert served.http.get("judging.js").status_code == served.http.get("page.css").status_code == 404
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from taugate.cli.main import main
-from taugate.ingestion.dataset.beir import read_dataset
+from taugate.data.beir import read_dataset
 from taugate.ingestion.queries import language_model
 from taugate.ingestion.queries.near_misses import near_misses
 from tests.fake_encoder import write_fake_encoder

@@ -26,7 +26,7 @@ from taugate.adaptation.training.plan import NothingToLearn
 from taugate.adaptation.training.pretraining import transformer_folder
 from taugate.adaptation.training.run import InOrder, Schedule, TrainingRun
 from taugate.errors import EncoderError
-from taugate.retrieval.vectors import Float32
+from taugate.policy.arrays import Float32
 
 RERANK: Final = "rerank"  # name of the stage of training, and of its folder
 _MAX_TOKENS = 256  # of a pair, as in benchmark_diversity, Table 4

@@ -15,8 +15,8 @@ from typing import Self
 from pydantic import Field, ValidationError
 
 from taugate.errors import InputError
-from taugate.retrieval.release.adaptation import RecipeName
-from taugate.retrieval.release.evidence import Record
+from taugate.release.adaptation import RecipeName
+from taugate.release.evidence import Record
 from taugate.storage.files import atomic_write, read_bounded
 
 _PLAN = "plan.json"

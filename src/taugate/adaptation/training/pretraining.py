@@ -24,8 +24,8 @@ from transformers.trainer_pt_utils import get_length_grouped_indices
 from taugate.adaptation.training.plan import NothingToLearn
 from taugate.adaptation.training.run import InOrder, Schedule, TrainingRun
 from taugate.calibration.export.torch_model import is_transformer
+from taugate.data.chunks.pieces import sentences
 from taugate.errors import EncoderError
-from taugate.ingestion.chunks.pieces import sentences
 from taugate.retrieval.documents.store import DocumentStore
 
 _MASKED = 0.15  # share of the tokens, Devlin et al., §3.1

@@ -9,23 +9,17 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple, Self
 
-import numpy as np
-from numpy.typing import NDArray
-
 from taugate.calibration.encoding.corpus import EncodedTexts, encode_near_misses
-from taugate.calibration.metrics.clusters import PerQuery
-from taugate.calibration.metrics.documents import Parents, first_of_document, grades_of
-from taugate.calibration.metrics.ranking import (
-    accuracy,
-    ideal_dcg,
-    max_own_passages,
-    ndcg,
-    own_passages_of,
-    positions_excluding_own,
-)
+from taugate.calibration.metrics.judging import max_own_passages, own_passages_of, ranking_outcomes
 from taugate.calibration.progress import Job
-from taugate.ingestion.dataset.beir import Dataset
-from taugate.ingestion.dataset.labelled_queries import LabelledQuery
+from taugate.data.beir import Dataset
+from taugate.data.labelled_queries import LabelledQuery
+from taugate.evidence.acceptance import DEPTH, RankingOutcomes
+from taugate.evidence.divisions import Parents
+from taugate.policy.arrays import Float32, QueryVectors, map_dense, require_in_memory
+from taugate.release.golden import TOLERANCE
+from taugate.release.manifest import IndexRecord
+from taugate.release.search_records import GateRecord, ProjectionRecord, SkippedCandidate
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.engines.connect import EngineRecord
 from taugate.retrieval.index.approximate import AnyIndex
@@ -33,12 +27,7 @@ from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.hybrid import HybridIndex
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.top_k import Index, TopK
-from taugate.retrieval.release.golden import TOLERANCE
-from taugate.retrieval.release.manifest import IndexRecord
-from taugate.retrieval.release.search_records import GateRecord, ProjectionRecord, SkippedCandidate
-from taugate.retrieval.vectors import Float32, Projection, QueryVectors, map_dense, require_in_memory
-
-DEPTH = 10  # depth of NDCG in the query embeddings paper and in BEIR
+from taugate.retrieval.vectors import Projection
 
 
 class LexicalPart(NamedTuple):
@@ -110,44 +99,6 @@ def index_record(index: AnyIndex, recall: float | None = None, depth: int | None
 
 
 @dataclass(frozen=True)
-class RankingOutcomes:
-    """Accuracy@K and NDCG@10 of each of q queries.
-
-    Attributes:
-        accuracy: (q,) float64, 0 or 1.
-        ndcg: (q,) float64, in 0…1.
-    """
-
-    accuracy: PerQuery
-    ndcg: PerQuery
-
-    @classmethod
-    def judge(
-        cls, queries: Sequence[LabelledQuery], positions: NDArray[np.int64], k: int, parents: Parents = None
-    ) -> Self:
-        """Measure the passages that a search found, by their documents; a query is left out of its own results.
-
-        Args:
-            queries: The q queries that were searched.
-            positions: (q, c) passages found, best first, c = max(K, 10) + `max_own_passages` of the queries, or fewer
-                if the corpus is smaller.
-            k: K of accuracy@K.
-            parents: Parents of the corpus.
-        """
-        positions = positions_excluding_own(own_passages_of(queries), positions)
-        grades = grades_of(queries, positions, parents)
-        retrieved = np.ones(grades.shape, dtype=np.bool_)
-        gaining = retrieved if parents is None else first_of_document(parents[positions], grades != 0)
-        ideal = np.array([ideal_dcg(query.gains, DEPTH) for query in queries])
-        deep = slice(None), slice(DEPTH)
-        return cls(accuracy(grades[:, :k], retrieved[:, :k]), ndcg(grades[deep], gaining[deep], ideal))
-
-    def shifted(self, before: Self, after: Self) -> Self:
-        """Add the change from `before` to `after`, two outcomes of the same q queries, query by query."""
-        return type(self)(self.accuracy + after.accuracy - before.accuracy, self.ndcg + after.ndcg - before.ndcg)
-
-
-@dataclass(frozen=True)
 class SearchTrial:
     """The queries by which the gate compares candidates, with the documents that any index can search.
 
@@ -216,7 +167,7 @@ class SearchTrial:
 
     def judge(self, top: TopK) -> RankingOutcomes:
         """Measure the (q, `depth`) results of a search."""
-        return RankingOutcomes.judge(self.queries, top.positions, self.k, self.parents)
+        return ranking_outcomes(self.queries, top.positions, self.k, self.parents)
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,9 @@ from taugate.calibration.encoding.shards import (
 from taugate.calibration.encoding.source import Encoders, RequestedEncoder
 from taugate.calibration.encoding.work import Work, Worker
 from taugate.calibration.progress import Job, Task
+from taugate.data.corpus import spool_corpus
+from taugate.data.location import local_corpus
 from taugate.errors import InputError
-from taugate.ingestion.dataset.corpus import spool_corpus
-from taugate.ingestion.dataset.location import local_corpus
 from taugate.retrieval.documents.store import DocumentStore
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.storage.object_store import Place, open_place

@@ -8,8 +8,8 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 from pydantic.dataclasses import dataclass
 
-from taugate.calibration.settings.options import Advice, Options
 from taugate.errors import EncoderError
+from taugate.evidence.options import Advice, Options
 from taugate.retrieval.encoder import encoder
 from taugate.retrieval.encoder.encoder import EncoderConfig, Similarity
 from taugate.storage.folders import link_or_copy

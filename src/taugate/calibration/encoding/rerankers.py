@@ -24,13 +24,14 @@ from taugate.calibration.encoding.source import (
 from taugate.calibration.export.model_folder import gives_token_vectors
 from taugate.calibration.progress import Job
 from taugate.errors import EncoderError, InputError
+from taugate.policy.arrays import Float32
 from taugate.registry.catalog import current_id
+from taugate.release.adaptation import RerankerAdaptation, read_reranker_adaptation
+from taugate.release.layout import RERANKER_FOLDER
+from taugate.release.search_records import TokenVectorsRecord
 from taugate.retrieval.documents.store import Documents
 from taugate.retrieval.encoder.bert import WEIGHTS, processor_path
 from taugate.retrieval.encoder.tokenizer import TOKENIZER
-from taugate.retrieval.release.adaptation import RerankerAdaptation, read_reranker_adaptation
-from taugate.retrieval.release.layout import RERANKER_FOLDER
-from taugate.retrieval.release.search_records import TokenVectorsRecord
 from taugate.retrieval.rerank import cross_encoder, token_encoder
 from taugate.retrieval.rerank.cross_encoder import CrossEncoder
 from taugate.retrieval.rerank.endpoint import RerankerEndpoint, reranker_endpoint
@@ -44,7 +45,6 @@ from taugate.retrieval.rerank.late_interaction import (
 )
 from taugate.retrieval.rerank.reranker import Reranker, TextReranker
 from taugate.retrieval.rerank.token_encoder import TokenEncoder
-from taugate.retrieval.vectors import Float32
 from taugate.storage.files import sha256_json
 from taugate.storage.folders import cache_folder, link_or_copy, write_cached
 from taugate.storage.tensors import Arrays, write_tensors
@@ -280,7 +280,7 @@ def cheaper_reranker(
     """
     name = reranker.config.name
     if processor_path(precision) is None:
-        raise EncoderError(f"{name}: {precision} needs a processor with AVX2, and an installation with a compiler")
+        raise EncoderError(f"{name}: {precision} needs a processor with AVX2, and the plug-in taugate-kernel")
     key = [reranker.kind, _CHEAPER_VERSION, precision, reranker.sha256, version("onnx"), *texts]
     cached = cache_folder() / "rerankers" / sha256_json(key)[:32]
     if not cached.is_dir():

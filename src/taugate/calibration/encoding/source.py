@@ -12,14 +12,14 @@ from taugate.calibration.encoding.input_options import InputOptions, write_with_
 from taugate.calibration.export.model_folder import ModelFolder
 from taugate.errors import EncoderError, InputError
 from taugate.registry.promotion import current_encoder_name, encoder_differs
+from taugate.release.adaptation import DOCUMENTS
+from taugate.release.layout import ENCODER_FOLDER, FLOAT32_FOLDER, QUERY_FOLDER
 from taugate.retrieval.encoder import encoder
 from taugate.retrieval.encoder.bert import WEIGHTS, processor_path
 from taugate.retrieval.encoder.encoder import CONFIG, ExportedEncoder, Runtime, Similarity, read_config
 from taugate.retrieval.encoder.graph import LAYOUT, MODEL
 from taugate.retrieval.encoder.loading import VECTORS, OwnVectors, load_encoder
 from taugate.retrieval.encoder.tokenizer import TOKENIZER
-from taugate.retrieval.release.adaptation import DOCUMENTS
-from taugate.retrieval.release.layout import ENCODER_FOLDER, FLOAT32_FOLDER, QUERY_FOLDER
 from taugate.storage.files import sha256_files, sha256_json
 from taugate.storage.folders import cache_folder, link_or_copy, write_cached
 from taugate.storage.tensors import write_tensors
@@ -334,7 +334,7 @@ def _write(
     if supported and _write_for_kernel(folder, precision, ids, staging / WEIGHTS):
         pass
     elif precision == "bfloat16":
-        reason = "a BERT-like model" if supported else "a processor with AVX2, and an installation with a compiler"
+        reason = "a BERT-like model" if supported else "a processor with AVX2, and the plug-in taugate-kernel"
         raise EncoderError(f"{name}: bfloat16 needs {reason}; leave out --precision for this encoder")
     else:
         runtime = "onnxruntime"

@@ -18,8 +18,9 @@ from taugate.calibration.encoding.cache import CorpusChanges, CorpusDigests, Reu
 from taugate.calibration.encoding.sharded_vectors import ShardedVectors
 from taugate.calibration.encoding.shards import SHARD_ROWS
 from taugate.calibration.progress import Job
+from taugate.data.beir import Dataset
 from taugate.errors import EngineUnavailable, ReleaseError, TaugateError
-from taugate.ingestion.dataset.beir import Dataset
+from taugate.release.manifest import Manifest, ReleaseManifest
 from taugate.retrieval.documents.metadata import FieldTypesWriter
 from taugate.retrieval.documents.store import TEXTS, Document, DocumentStore, read_document
 from taugate.retrieval.encoder.encoder import ExportedEncoder
@@ -36,8 +37,7 @@ from taugate.retrieval.engines.corpus import collection_index, open_corpus
 from taugate.retrieval.engines.engine import Engine, EngineChoice, EngineKind, Rows, external
 from taugate.retrieval.engines.filters import filterable
 from taugate.retrieval.engines.search import EngineIndex
-from taugate.retrieval.release.manifest import Manifest, ReleaseManifest
-from taugate.retrieval.release.reader import Release
+from taugate.retrieval.reader import Release
 
 _TIMEOUT = 120.0  # seconds for one call, or for the 4,096 rows of a sample
 _CONNECT_TIMEOUT = 30.0  # seconds

@@ -1,26 +1,19 @@
 """The settings of a calibration. `taugate calibrate` has an option for each field."""
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field
 from pydantic.dataclasses import dataclass
 
-from taugate.calibration.settings.options import RELEVANT_FROM, Advice, Options, RelevantFrom, SplitName
-from taugate.calibration.settings.rules import CONFIDENCE, AbstentionRule, ThresholdRule
+from taugate.data.judgements import HUMAN, TRAFFIC
 from taugate.errors import InputError
-from taugate.ingestion.dataset.judgements import HUMAN, TRAFFIC
+from taugate.evidence.options import RELEVANT_FROM, Advice, Options, RelevantFrom, SplitName
+from taugate.evidence.rules import CONFIDENCE, AbstentionRule, GateSettings, ThresholdRule
+from taugate.release.evidence import Drawn
+from taugate.release.names import MAX_WEIGHT, METHODS, Kind
 from taugate.retrieval.engines.engine import EngineChoice, external
-from taugate.retrieval.names import MAX_WEIGHT, METHODS, Kind
-from taugate.retrieval.release.evidence import Drawn
-from taugate.retrieval.release.search_records import GateRecord
 
-# Half a point: less than the papers' encoders differ, and what 600 queries or some 700 documents can show.
-MARGIN = 0.005
-# If no margin is given and the labels cannot show MARGIN, the margin is what they can show, up to five points. A useful
-# int8 encoder, projection or index loses less than that.
-WIDEST_MARGIN = 0.05
 RETENTION = 0.9  # the query embeddings paper's (§5)
 DEFAULT_OVERLAP_PERCENTILE = 5.0  # why: drift/signals.py
 
@@ -38,52 +31,6 @@ RefuseChoice = Annotated[
 DrawnChoice = Literal["auto", Drawn]
 Accepted = Literal["projection"]
 _BASELINE = {"precision": "float32", "projection": "none", "index": "flat"}
-
-
-@dataclass(frozen=True)
-class GateSettings(Options):
-    """The gate accepts a candidate if its mean loss is below the margin, with the confidence.
-
-    The constructor raises InputError for values out of bounds.
-    """
-
-    margin: Annotated[
-        Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)] | None,
-        Advice("give a loss of accuracy and NDCG above 0 and below 1"),
-    ] = Field(
-        default=None,
-        description=f"loss of accuracy@K and NDCG@10 that a cheaper search has to stay below (default: {MARGIN}, or "
-        "the smallest the labels can show)",
-    )
-    confidence: Annotated[
-        float,
-        Field(ge=0.5, lt=1, allow_inf_nan=False),
-        Advice("give a probability of 0.5 or more and below 1", "--gate-confidence"),
-    ] = Field(default=CONFIDENCE, description="confidence that the loss is below the margin")
-
-
-def default_margin(default: float, detectable: float) -> float:
-    """Choose a margin: the default, or the smallest loss that the labels can exclude if that is larger.
-
-    The latter is rounded up to a tenth of a point. If it is above WIDEST_MARGIN, the default is returned, and nothing
-    passes.
-
-    Args:
-        default: The margin if the labels can show it.
-        detectable: The smallest loss that the labels can exclude if nothing changes.
-    """
-    shown = math.ceil(1000 * detectable - 1e-9) / 1000
-    return max(default, shown) if shown <= WIDEST_MARGIN else default
-
-
-def requested_margin(records: Sequence[GateRecord]) -> float | None:
-    """Return the gate's margin if the user gave one; None for the default, which more labels can lower.
-
-    Args:
-        records: One or more records of the gate.
-    """
-    margin = records[0].margin
-    return None if margin == default_margin(MARGIN, max(record.least or 0.0 for record in records)) else margin
 
 
 def _names_a_reranker(choice: str) -> str:

@@ -5,18 +5,12 @@ from typing import Annotated
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from taugate.calibration.settings.options import Advice, Options
-from taugate.calibration.settings.rules import MAX_LOSS, ThresholdRule
-from taugate.calibration.settings.settings import (
-    CalibrationSettings,
-    CandidateSettings,
-    GateSettings,
-    default_margin,
-    requested_margin,
-)
-from taugate.retrieval.names import METHODS
-from taugate.retrieval.release.manifest import Manifest
-from taugate.retrieval.release.outcome_records import PolicyRecord
+from taugate.calibration.settings.settings import CalibrationSettings, CandidateSettings
+from taugate.evidence.options import Advice, Options
+from taugate.evidence.rules import MAX_LOSS, GateSettings, ThresholdRule, default_margin, requested_margin
+from taugate.release.manifest import Manifest
+from taugate.release.names import METHODS
+from taugate.release.outcome_records import PolicyRecord
 
 # Kinds of candidate that the gate tests again for each corpus; encoder and projection are kept.
 TESTED_AGAIN = frozenset({"index", "engine"})

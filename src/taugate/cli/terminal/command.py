@@ -13,10 +13,10 @@ from typing import Any, NamedTuple, TextIO
 
 import click
 
+from taugate.data.judgements import TEST
+from taugate.data.lines import read_lines
+from taugate.data.queries import check_first_lines, check_folder
 from taugate.errors import InputError, ReleaseError
-from taugate.ingestion.dataset.judgements import TEST
-from taugate.ingestion.dataset.lines import read_lines
-from taugate.ingestion.dataset.queries import check_first_lines, check_folder
 from taugate.registry.directory import check_releases_exist
 
 # Common options without a value, and with one, of all commands.
@@ -74,7 +74,7 @@ def check_paths(command: str, arguments: Sequence[str], options: Mapping[str, st
     """
     paths = [Path(argument) for argument in arguments if "://" not in argument]
     if command == "run" and arguments[:1] != ["generated"] and paths:
-        from taugate.ingestion.runs.recording import read_run_queries  # loads pydantic
+        from taugate.data.runs.recording import read_run_queries  # loads pydantic
 
         read_run_queries(paths[0])
     elif command in _LABELLED | {"encode", "queries", "judge"} and paths and "://" not in arguments[0]:
@@ -156,14 +156,29 @@ class Command(click.Command):
 
     Attributes:
         common: Names of the options that --help shows, if it does not show all; --help-all does.
+        keys: Names of the parameters that are keys of the file of --settings; as options they are deprecated.
     """
 
     context_class = _Context
 
-    def __init__(self, *arguments: Any, common: Collection[str] | None = None, **keywords: Any) -> None:  # noqa: ANN401
+    def __init__(
+        self,
+        *arguments: Any,  # noqa: ANN401 (those of Click)
+        common: Collection[str] | None = None,
+        keys: Collection[str] = (),
+        **keywords: Any,  # noqa: ANN401
+    ) -> None:
         super().__init__(*arguments, **keywords)
-        self.common = common
-        if common is not None:
+        self.common, self.keys = common, keys
+        if keys:
+            from taugate.cli.terminal.settings_file import settings_option
+
+            self.common = [parameter.name or "" for parameter in self.params] if common is None else common
+            for parameter in self.params:
+                if isinstance(parameter, click.Option):
+                    parameter.hidden |= parameter.name in keys
+            self.params.append(settings_option(keys))
+        if self.common is not None:
             text = "show every option and exit"
             all_options = Option(
                 ["--help-all"], is_flag=True, is_eager=True, expose_value=False, callback=_show_all_options, help=text
@@ -179,7 +194,12 @@ class Command(click.Command):
         parameters = self.get_params(ctx)
         names = {name: option.required for option in parameters for name in option.opts if name.startswith("--")}
         end = args.index("--") if "--" in args else len(args)
-        return super().parse_args(ctx, [*(_completed(word, names) for word in args[:end]), *args[end:]])
+        rest = super().parse_args(ctx, [*(_completed(word, names) for word in args[:end]), *args[end:]])
+        if self.keys:
+            from taugate.cli.terminal.settings_file import warn_of_keys
+
+            warn_of_keys(ctx, self.keys)
+        return rest
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 (Click's own type)
         """Run the command, whose function loads the rest of what it needs, after a check of the paths."""
@@ -213,9 +233,15 @@ class Command(click.Command):
                     formatter.write_text(group.text)
                     formatter.write_paragraph()
                 formatter.write_dl(rows)
-        if hidden:
+        if hidden or (self.keys and self.common is not None):
+            more = f"{hidden} more options" if hidden else "keys of --settings"
             formatter.write_paragraph()
-            formatter.write_text(f"{hidden} more options: {ctx.command_path} --help-all")
+            formatter.write_text(f"{more}: {ctx.command_path} --help-all")
+        elif self.keys:
+            from taugate.cli.terminal.settings_file import SECTION, key_rows
+
+            with formatter.section(SECTION):
+                formatter.write_dl(key_rows(self, self.keys))
 
 
 class Group(click.Group):

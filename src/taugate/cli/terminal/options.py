@@ -12,9 +12,9 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from pydantic.fields import FieldInfo
 
-from taugate.calibration.settings.options import Options, annotated, option_of
 from taugate.cli.terminal.command import Argument, Command, Option, OptionGroup
 from taugate.errors import InputError
+from taugate.evidence.options import Options, annotated, option_of
 from taugate.storage.files import read_secret
 
 if TYPE_CHECKING:
@@ -92,6 +92,7 @@ def command_of(
     declared: type[T],
     groups: Mapping[OptionGroup, type[Options]] | None = None,
     without: Collection[str] = (),
+    keys: Collection[str] = (),
     **appearances: Appearance,
 ) -> Command:
     """Return a command with an option for each field of some settings.
@@ -102,6 +103,7 @@ def command_of(
         declared: The settings.
         groups: Base classes of the settings whose fields are a group of options.
         without: Fields that have no option and keep their defaults.
+        keys: Fields that are keys of a settings file, see `Command`.
         appearances: How fields appear whose annotation does not say it.
     """
     params = _parameters(declared, [field for field in declared.fields() if field not in without], appearances)
@@ -109,7 +111,11 @@ def command_of(
         for parameter in params:
             if parameter.name in base.fields():
                 parameter.group = group
-    return Command(name, params=params, callback=lambda **values: run(declared(**specified(values))), help=run.__doc__)
+
+    def call(**values: Any) -> int:  # noqa: ANN401 (of the types of the fields)
+        return run(declared(**specified(values)))
+
+    return Command(name, params=params, callback=call, help=run.__doc__, keys=keys)
 
 
 def part(declared: type[T], options: T) -> T:

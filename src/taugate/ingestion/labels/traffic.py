@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from taugate.data.corpus import CORPUS
+from taugate.data.editing import QueryFile, replace_queries, sole_writer
+from taugate.data.judgements import GENERATED, HUMAN, TRAFFIC, Judgement, JudgementLine
+from taugate.data.lines import read_objects, required_id
+from taugate.data.queries import DatasetQuery, check_folder
 from taugate.drift.query_log import LoggedJudgement, LoggedQuery, read_query_log
 from taugate.errors import InputError
-from taugate.ingestion.dataset.corpus import CORPUS
-from taugate.ingestion.dataset.editing import QueryFile, replace_queries, sole_writer
-from taugate.ingestion.dataset.judgements import GENERATED, HUMAN, TRAFFIC, Judgement, JudgementLine
-from taugate.ingestion.dataset.lines import read_objects, required_id
-from taugate.ingestion.dataset.queries import DatasetQuery, check_folder
 from taugate.ingestion.labels.propensities import enough_votes, judged_by_place, max_weight
 from taugate.ingestion.labels.raters import MAX_BY_KEY, MIN_VOTES, Opinion, limit_by_key, majority, outlying_keys
 from taugate.retrieval.comparability import NotComparable

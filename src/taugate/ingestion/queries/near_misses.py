@@ -13,12 +13,12 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
+from taugate.data.beir import Dataset, read_dataset
+from taugate.data.editing import QueryFile, replace_queries, sole_writer
+from taugate.data.judgements import GENERATED
+from taugate.data.queries import NEAR_MISS_KINDS, DatasetQuery, NearMissKind
+from taugate.data.questions import QuestionRule
 from taugate.errors import InputError
-from taugate.ingestion.dataset.beir import Dataset, read_dataset
-from taugate.ingestion.dataset.editing import QueryFile, replace_queries, sole_writer
-from taugate.ingestion.dataset.judgements import GENERATED
-from taugate.ingestion.dataset.queries import NEAR_MISS_KINDS, DatasetQuery, NearMissKind
-from taugate.ingestion.dataset.questions import QuestionRule
 from taugate.ingestion.queries.generate import check_request, free_id, normalized, sampling_key
 from taugate.ingestion.queries.term_index import DATES, Term, TermIndex, asks_amount, index_terms, opposite, stem
 

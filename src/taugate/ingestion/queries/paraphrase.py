@@ -9,8 +9,8 @@ from hashlib import sha256
 
 import orjson
 
+from taugate.data.questions import QuestionRule
 from taugate.errors import InputError
-from taugate.ingestion.dataset.questions import QuestionRule
 from taugate.ingestion.queries.generate import normalized
 from taugate.ingestion.queries.prompt import LanguageModel, ReplyCache, ask, query_of
 

@@ -70,6 +70,14 @@ def written(seconds: float) -> str:
     return moment.isoformat()
 
 
+def only_value(query_filter: "Filter") -> tuple[str, SortKey] | tuple[None, None]:
+    """Return the field of which a filter selects exactly one value, with the value; None for any other filter."""
+    match query_filter:
+        case (OneOf(field=name, keys=(value,)),):
+            return name, value
+    return None, None
+
+
 def composed(text: str) -> str:
     """Return a text in the form in which names and values are compared."""
     return normalize("NFC", text)

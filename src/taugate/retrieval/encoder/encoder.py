@@ -14,12 +14,13 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from taugate.errors import EncoderError
+from taugate.policy.arrays import Float32
 from taugate.retrieval.encoder.bert import WEIGHTS, BertModel, Precision, processor_path
 from taugate.retrieval.encoder.endpoint_record import EndpointRecord
 from taugate.retrieval.encoder.graph import DATA, LAYOUT, MODEL, Graph
 from taugate.retrieval.encoder.tokenizer import TOKENIZER, load_tokenizer
 from taugate.retrieval.hardware import cuda_available, processors
-from taugate.retrieval.vectors import MAX_DIMENSIONS, Float32, extended
+from taugate.retrieval.vectors import MAX_DIMENSIONS, extended
 from taugate.storage.files import sha256_files
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ _MAX_TOKENS, _MAX_PADDING = (1 << 31) - 1, 1 << 10
 _MAX_BYTES = {TOKENIZER: 256 << 20, CONFIG: 1 << 20}  # a vocabulary of 250,000 pieces takes 17 MB
 # Share of its characters above which a text counts as unreadable: from about there, an answer is lost more often than
 # found. Of the queries of SciFact and SQuAD that all-MiniLM-L6-v2 answers, it still answers 67 and 60 % with a share of
-# .46, 55 and 52 % with .56, 39 and 40 % with .66, 17 and 21 % with .81 (docs/research/encoder.md).
+# .46, 55 and 52 % with .56, 39 and 40 % with .66, 17 and 21 % with .81 (benchmarks/decisions.md).
 UNREADABLE = 0.5
 _REMEDY = "give another encoder, or remove this one from the cache"
 

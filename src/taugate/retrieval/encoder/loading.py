@@ -7,9 +7,9 @@ from typing import Self
 import numpy as np
 
 from taugate.errors import NoEncoder
+from taugate.policy.arrays import Float32
 from taugate.retrieval.encoder.encoder import EncoderConfig, ExportedEncoder, Role, Tokens, read_config
 from taugate.retrieval.encoder.endpoint_record import EndpointAccess
-from taugate.retrieval.vectors import Float32
 from taugate.storage.files import sha256_json
 
 VECTORS = "vectors"  # names them if an encoder is to be named

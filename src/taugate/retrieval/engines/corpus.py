@@ -14,6 +14,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from taugate.policy.arrays import Float32, HybridVectors, QueryVectors
 from taugate.retrieval.documents.filters import Filter
 from taugate.retrieval.documents.metadata import FieldTypes, holds
 from taugate.retrieval.documents.store import Document
@@ -25,7 +26,7 @@ from taugate.retrieval.index.flat import MAX_CANDIDATES, SPARE
 from taugate.retrieval.index.hybrid import HybridIndex, Scored, require_words, vector_index
 from taugate.retrieval.index.lexical import LexicalCandidates, LexicalIndex
 from taugate.retrieval.index.top_k import DocumentSubset, Index, Observe, TopK, unobserved
-from taugate.retrieval.vectors import Float32, HybridVectors, QueryVectors, similarity
+from taugate.retrieval.vectors import similarity
 
 # Sizes of the first lists beyond K: documents by cosine, and by share. Of 750 queries of five data sets, 17,063
 # documents together, at K = 10 and w = 1, these lists prove 94 % of the results, and have 98.5 % of the results; with

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
 from taugate.errors import InputError, ReleaseError
+from taugate.policy.arrays import Float32
 from taugate.retrieval.documents.filters import Filter
 from taugate.retrieval.documents.store import Document, read_document
-from taugate.retrieval.vectors import Float32
 
 EngineKind = Literal["milvus", "pgvector"]
 EngineChoice = Literal["faiss", EngineKind]

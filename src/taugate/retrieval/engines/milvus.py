@@ -6,7 +6,7 @@ server, about a hundred times as long as the search. Counts use "Strong" because
 
 Nearly all the extra memory of a service over Milvus is taken by importing `pymilvus`: by its modules, by grpc, and by
 pandas, which it requires. If pyarrow is installed, pandas imports it, and no setting prevents that. A service needs no
-pyarrow, and `taugate[milvus]` does not install it (docs/research/engines.md).
+pyarrow, and `taugate[milvus]` does not install it (benchmarks/decisions.md).
 """
 
 import time
@@ -19,6 +19,7 @@ from pymilvus import DataType, MilvusClient
 from pymilvus.client.types import LoadState
 
 from taugate.errors import InputError, ReleaseError
+from taugate.policy.arrays import Float32
 from taugate.retrieval.documents.filters import Filter
 from taugate.retrieval.documents.store import Document, write_document
 from taugate.retrieval.engines.engine import (
@@ -39,7 +40,6 @@ from taugate.retrieval.engines.engine import (
 )
 from taugate.retrieval.engines.filters import FilterDialect, condition, filterable, id_condition
 from taugate.retrieval.engines.milvus_servers import MilvusServers, remaining
-from taugate.retrieval.vectors import Float32
 
 MAX_BYTES = 65_535  # limit of a VARCHAR and of a JSON field
 ROWS_A_REQUEST = 4096  # 4096 × (1.5 KB + 1 KB) is well below the 64 MB that a server accepts by default

@@ -20,6 +20,7 @@ import orjson
 import psycopg
 
 from taugate.errors import InputError, ReleaseError
+from taugate.policy.arrays import Float32
 from taugate.retrieval.documents.filters import Filter
 from taugate.retrieval.documents.store import Document, write_document
 from taugate.retrieval.engines.engine import (
@@ -40,7 +41,6 @@ from taugate.retrieval.engines.engine import (
 )
 from taugate.retrieval.engines.filters import FilterDialect, condition, filterable, id_condition
 from taugate.retrieval.engines.postgres import PgConnection, PostgresServers
-from taugate.retrieval.vectors import Float32
 
 _MAX_DIMENSIONS = 2000  # of a vector in an HNSW index (pgvector README, "HNSW")
 _MAX_LIST = 1000  # limit of hnsw.ef_search; the iterative scan finds further results

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.retrieval.index.postings import Float64, Positions, Postings, Unsigned
-from taugate.retrieval.vectors import Float32, Terms
+from taugate.policy.arrays import Float32, Float64, Terms
+from taugate.retrieval.index.postings import Positions, Postings, Unsigned
 
 # More than the rounding of a share and of sums in another order.
 _ROUNDING = 1e-6

@@ -17,13 +17,13 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from taugate.errors import EncoderError, ReleaseError, RerankerUnavailable
+from taugate.policy.arrays import Float32
+from taugate.policy.score_relevance import RerankerScale
 from taugate.retrieval.encoder.bert import WEIGHTS, BertModel, Precision, kernel_path
 from taugate.retrieval.encoder.graph import DATA, MODEL, load_session
 from taugate.retrieval.encoder.tokenizer import TOKENIZER, load_tokenizer
 from taugate.retrieval.hardware import processors
-from taugate.retrieval.policy.score_relevance import RerankerScale
 from taugate.retrieval.rerank.reranker import RerankerKind, checked_scores
-from taugate.retrieval.vectors import Float32
 from taugate.storage.files import read_bounded, sha256_files
 from taugate.storage.tensors import Arrays, map_tensors
 

@@ -19,17 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.errors import EncoderError, ReleaseError, RerankerUnavailable
-from taugate.retrieval.encoder.bert import BLOCK, panels, scale_panels
+from taugate.policy.arrays import Float32
+from taugate.retrieval.encoder.bert import BLOCK, kernel, panels, scale_panels
 from taugate.retrieval.index.top_k import Candidate
 from taugate.retrieval.rerank.reranker import Reranker, checked_scores
 from taugate.retrieval.rerank.token_encoder import EncodedTokens, TokenEncoder
-from taugate.retrieval.vectors import Float32
 from taugate.storage.tensors import Arrays, map_tensors, write_tensors
-
-try:
-    from taugate.retrieval.encoder import kernel
-except ImportError:  # installed without a compiler
-    kernel = None  # type: ignore[assignment]
 
 _MAX_CODE = 127  # of a signed byte; −128 is unused, so that the sign of a component changes nothing
 _TINY = np.finfo(np.float32).tiny  # in place of the largest component of a zero vector
@@ -76,12 +71,13 @@ def largest_products(query: Float32, stored: StoredTokens, positions: NDArray[np
     tokens, dimension = query.shape
     blocks = np.pad(query, ((0, 0), (0, -dimension % BLOCK))).reshape(-1, BLOCK)
     codes, steps = coded(blocks)
-    if kernel is None or dimension % BLOCK:
+    compiled = kernel()
+    if compiled is None or dimension % BLOCK:
         rounded = (codes * steps[:, None]).reshape(tokens, -1)[:, :dimension]
         return _by_numpy(rounded, stored, positions)
     weights, scales = panels(codes.reshape(tokens, dimension)), scale_panels(steps.reshape(tokens, -1))
     best = np.empty((len(positions), weights.size // dimension), dtype=np.float32)
-    kernel.largest_products(dimension, weights, scales, *stored, positions, best, _FASTEST)
+    compiled.largest_products(dimension, weights, scales, *stored, positions, best, _FASTEST)
     return best[:, :tokens]
 
 

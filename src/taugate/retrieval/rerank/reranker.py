@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.errors import RerankerUnavailable
+from taugate.policy.arrays import Float32
 from taugate.retrieval.documents.store import Documents
 from taugate.retrieval.index.top_k import Candidate
-from taugate.retrieval.vectors import Float32
 
 RerankerKind = Literal["cross-encoder", "late-interaction", "endpoint"]
 

@@ -13,14 +13,15 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from taugate.errors import EncoderError
+from taugate.policy.arrays import Float32
+from taugate.policy.score_relevance import RerankerScale
 from taugate.retrieval.encoder.bert import WEIGHTS, BertModel, Precision, kernel_path
 from taugate.retrieval.encoder.encoder import Role
 from taugate.retrieval.encoder.graph import DATA, MODEL, Graph
 from taugate.retrieval.encoder.tokenizer import TOKENIZER, load_tokenizer
 from taugate.retrieval.hardware import processors
-from taugate.retrieval.policy.score_relevance import RerankerScale
 from taugate.retrieval.rerank.reranker import RerankerKind
-from taugate.retrieval.vectors import MAX_DIMENSIONS, Float32
+from taugate.retrieval.vectors import MAX_DIMENSIONS
 from taugate.storage.files import read_bounded, sha256_files
 
 CONFIG = "late-interaction.json"

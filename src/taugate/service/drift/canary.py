@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from taugate.errors import EncoderError, EncoderUnavailable, OtherReranker, ReleaseError, TaugateError
+from taugate.release.golden import differences, overall, search
+from taugate.release.manifest import ReleaseManifest
+from taugate.release.queries import Reference
 from taugate.retrieval.documents.store import Documents
-from taugate.retrieval.release.golden import differences, overall, search
-from taugate.retrieval.release.manifest import ReleaseManifest
-from taugate.retrieval.release.queries import Reference
 
 if TYPE_CHECKING:  # loads FAISS, which a service that only cuts results does not need
-    from taugate.retrieval.release.reader import Release
+    from taugate.retrieval.reader import Release
     from taugate.retrieval.retriever import Retriever
 
 

@@ -43,8 +43,8 @@ class ComputedDefault:
 def _default_workers() -> int:
     """Return one process per four processors, rounded up; one with a GPU, which would hold an index for each process.
 
-    HTTP takes a small part of the processor time that encoding takes (docs/benchmarks/serving.md), so one process keeps
-    four processors busy.
+    HTTP takes a small part of the processor time that encoding takes (benchmarks/results/serving.md), so one process
+    keeps four processors busy.
     """
     return 1 if gpu_count() else -(-processors() // 4)
 
