@@ -1,4 +1,4 @@
-"""docs/security.md: risks of the OWASP API Security Top 10 name tests; the limits of docs/access.md are true."""
+"""docs/security.md: risks of the OWASP API Security Top 10 name existing tests; limits of docs/access.md are true."""
 
 import ast
 import re
