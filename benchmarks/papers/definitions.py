@@ -19,7 +19,7 @@ DEFINITIONS: dict[str, tuple[tuple[str, str, str, str], ...]] = {
         ("bootstrapped NDCG", "arXiv §II-A", "calibrate", "evidence/measure.py"),
         ("Γ and τ(ψ)", "§2.2", "calibrate --method bootstrap", "evidence/threshold/decide.py"),
         ("COE, ROE", "§2.3, eq. 1 and 2", "calibrate; drift of the service", "drift/signals.py"),
-        ("PT, FT, PT-FT, merged", "§2.4", "adapt --recipe pt, ft, pt-ft, merge", "adaptation/recipes.py"),
+        ("PT, FT, PT-FT, merged", "§2.4", "adapt --recipe pt, ft, pt-ft, merge", "plugins/adapt/src/taugate_adapt/recipes.py"),
         ("isotropy I_A, I_B", "§2.5, eq. 3 to 6", "calibrate, compare --measures", "calibration/metrics/embeddings.py"),
         ("standardising, whitening, removing top components", "§2.5", "compare --measures", "calibration/metrics/embeddings.py"),
         ("separation Δ_M", "§2.6", "adapt, compare --measures", "calibration/metrics/embeddings.py"),
@@ -35,17 +35,17 @@ DEFINITIONS: dict[str, tuple[tuple[str, str, str, str], ...]] = {
         ("folds of unseen queries", "Appendix B", "calibrate --projection", "calibration/acceptance/projection.py"),
     ),
     _GENERATION: (
-        ("independent cropping, word deletion", "§3, Table 1", "queries --method crop", "ingestion/queries/generate.py"),
+        ("independent cropping, word deletion", "§3, Table 1", "queries --method crop", "data/generation/generate.py"),
         ("questions of a language model", "§3, Appendix A", "queries --method local, endpoint", "plugins/label/src/taugate_label/question_prompt.py"),
         ("Recall@100, Precision@10", "Table 8", "calibrate (report)", "evidence/measure.py"),
-        ("lost questions", "§6.1", "queries", "ingestion/queries/generate.py"),
-        ("contrastive loss with in-batch negatives", "§4.1", "adapt", "adaptation/training/fine_tuning.py"),
+        ("lost questions", "§6.1", "queries", "data/generation/generate.py"),
+        ("contrastive loss with in-batch negatives", "§4.1", "adapt", "plugins/adapt/src/taugate_adapt/training/fine_tuning.py"),
     ),
     _DIVERSITY: (
         ("cosine distance, silhouette, topic entropy", "§3.4.2, Table 2", "calibrate", "calibration/query_set/measure.py"),
-        ("a share of the chunks of each document", "§3.1", "queries --per-document .3", "ingestion/queries/generate.py"),
+        ("a share of the chunks of each document", "§3.1", "queries --per-document .3", "data/generation/generate.py"),
         ("no question if a document says too little", "§3.2.1", "queries --method endpoint", "plugins/label/src/taugate_label/question_prompt.py"),
-        ("hard negatives", "§3.2.2", "adapt", "adaptation/pairs.py"),
+        ("hard negatives", "§3.2.2", "adapt", "plugins/adapt/src/taugate_adapt/pairs.py"),
     ),
 }  # fmt: skip
 # What of the papers is not built, or not repeated on this page, and why.

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from taugate.cli import main as cli
+from taugate.data.generation.generate import MAX_QUERIES, generate_crops
 from taugate.data.location import default_split
 from taugate.errors import InputError
-from taugate.ingestion.queries.generate import MAX_QUERIES, generate_crops
 
 
 def with_splits(folder: Path, *splits: str) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from taugate.errors import ReleaseError
 
@@ -18,8 +18,6 @@ MAX_WEIGHT = 10.0
 
 Method = Literal["bootstrap", "non-inferiority", "risk-control", "fixed"]
 Statement = Literal["high-probability", "expected-loss"]
-
-_NONE: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -111,23 +109,9 @@ STATEMENTS: Mapping[str, LossStatement] = {
 }
 
 
-class FileNames(NamedTuple):
-    """The names of the files of one kind of content, by a manifest.
-
-    Attributes:
-        required: Files that must be there.
-        optional: Files that may be there.
-        recorded: Optional files that must be there, or must not, by the records of the manifest.
-    """
-
-    required: frozenset[str] = _NONE
-    optional: frozenset[str] = _NONE
-    recorded: Mapping[str, bool] = {}
-
-
 @dataclass(frozen=True)
 class ReleaseFolder:
-    """One kind of content; a subclass has `names`, `write` and `open`.
+    """One kind of content; a subclass has `write` and `open`.
 
     Attributes:
         path: Folder of the files: of the release, or one in it.

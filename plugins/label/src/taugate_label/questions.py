@@ -7,6 +7,16 @@ from pathlib import Path
 
 from taugate.data.corpus import CORPUS, read_corpus
 from taugate.data.editing import QueryFile, replace_queries
+from taugate.data.generation.generate import (
+    Losses,
+    check_request,
+    free_id,
+    keep_accounting,
+    normalized,
+    sample_documents,
+    sampling_key,
+)
+from taugate.data.generation.prompt import Completion, Prompt, ReplyCache, query_of
 from taugate.data.judgements import (
     GENERATED,
     CorpusIds,
@@ -21,16 +31,6 @@ from taugate.data.lines import read_lines, stored_file
 from taugate.data.queries import DatasetQuery
 from taugate.data.questions import QuestionRule
 from taugate.errors import InputError
-from taugate.ingestion.queries.generate import (
-    Losses,
-    check_request,
-    free_id,
-    keep_accounting,
-    normalized,
-    sample_documents,
-    sampling_key,
-)
-from taugate.ingestion.queries.prompt import Completion, Prompt, ReplyCache, query_of
 from taugate_label.question_prompt import (
     BUILT_IN,
     EXAMPLES,

@@ -15,10 +15,10 @@ import pytest
 
 from taugate.cli.main import main
 from taugate.data.beir import read_dataset
-from taugate.ingestion.queries import language_model
-from taugate.ingestion.queries.near_misses import near_misses
+from taugate.data.generation import language_model
+from taugate.data.generation.near_misses import near_misses
+from tests.data.generation.test_near_misses import ENGLISH, data_set
 from tests.fake_encoder import write_fake_encoder
-from tests.ingestion.queries.test_near_misses import ENGLISH, data_set
 from tests.language_model import FakeModel, cut_off, fake_model, half_json, html, slow, status
 
 WORDS = ["tower", "river", "house", "bridge", "stone", "wood", "garden", "market", "castle", "harbour"]

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from taugate.cli import main as cli
-from tests.ingestion.labels.test_traffic import data
-from tests.ingestion.labels.traffic_log import TrafficLog
+from tests.data.test_traffic import data
+from tests.data.traffic_log import TrafficLog
 
 __all__ = ["data"]  # a fixture
 

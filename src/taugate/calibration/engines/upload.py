@@ -20,9 +20,10 @@ from taugate.calibration.encoding.shards import SHARD_ROWS
 from taugate.calibration.progress import Job
 from taugate.data.beir import Dataset
 from taugate.errors import EngineUnavailable, ReleaseError, TaugateError
+from taugate.release.layout import TEXTS
 from taugate.release.manifest import Manifest, ReleaseManifest
 from taugate.retrieval.documents.metadata import FieldTypesWriter
-from taugate.retrieval.documents.store import TEXTS, Document, DocumentStore, read_document
+from taugate.retrieval.documents.store import Document, DocumentStore, read_document
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.engines.connect import (
     EngineAccess,
@@ -34,7 +35,7 @@ from taugate.retrieval.engines.connect import (
     shard_digest,
 )
 from taugate.retrieval.engines.corpus import collection_index, open_corpus
-from taugate.retrieval.engines.engine import Engine, EngineChoice, EngineKind, Rows, external
+from taugate.retrieval.engines.engine import Engine, EngineKind, Rows, external
 from taugate.retrieval.engines.filters import filterable
 from taugate.retrieval.engines.search import EngineIndex
 from taugate.retrieval.reader import Release
@@ -48,7 +49,7 @@ _INDEX_TIMEOUT = 7 * 86_400.0  # seconds; a graph of 10⁹ rows takes days
 JOB_ACCESS = EngineAccess(seconds=120.0)  # long: a job reads a whole shard at a time, and no client is waiting
 
 
-def connect_engine(kind: EngineChoice) -> Engine | None:
+def connect_engine(kind: EngineKind) -> Engine | None:
     """Connect to the engine and check that it responds; None for faiss, which runs in this process."""
     if (outside := external(kind)) is None:
         return None

@@ -1,12 +1,9 @@
 """Connects a release to its engine by the manifest's `engine` record, and verifies that it is the same collection."""
 
 import hashlib
-import logging.config
 import os
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, Protocol
@@ -16,11 +13,13 @@ from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator
 from pydantic_core import PydanticCustomError
 
 from taugate.errors import InputError, ReleaseError
+from taugate.plugins import distribution, load_one
 from taugate.retrieval.documents.filters import DATES, KINDS, composed
 from taugate.retrieval.documents.metadata import FieldType, FieldTypes, shown
 from taugate.retrieval.documents.store import write_document
 from taugate.retrieval.engines.engine import (
     Collection,
+    ConnectEngine,
     Engine,
     EngineKind,
     GraphParameters,
@@ -33,7 +32,6 @@ from taugate.storage.files import read_secret
 _LISTS = "lists"  # listed beside the kinds of a field's values if documents have lists of them
 
 URL, TOKEN_FILE = "TAUGATE_ENGINE_URL", "TAUGATE_ENGINE_TOKEN_FILE"
-_importing = threading.Lock()
 
 # If 1 % of the rows are altered, a sample of this size misses all of them with a probability of 10⁻¹⁸ (.99^4096).
 SAMPLE = 4096
@@ -134,15 +132,12 @@ def engine_at(kind: EngineKind, urls: str, token_file: Path | None) -> Engine:
         token_file: File with the token of Milvus or the password of PostgreSQL; None if there is none.
 
     Raises:
-        InputError: If there is no URL, the file cannot be read, or the extra of this kind is not installed.
+        InputError: If there is no URL, the file cannot be read, or see `connect`.
     """
     servers = [url.strip() for url in urls.split(",") if url.strip()]
     if not servers:
         raise InputError(f"{URL} is not set, and the vectors are in {kind}; set it to the URL of the engine")
-    try:
-        return connect(kind, servers, "" if token_file is None else read_secret(token_file, TOKEN_FILE))
-    except ModuleNotFoundError as error:
-        raise InputError(f"{kind}: {error.name} is not installed; pip install 'taugate[{kind}]'") from error
+    return connect(kind, servers, "" if token_file is None else read_secret(token_file, TOKEN_FILE))
 
 
 def connect(kind: EngineKind, urls: Sequence[str], secret: str = "") -> Engine:
@@ -151,32 +146,17 @@ def connect(kind: EngineKind, urls: Sequence[str], secret: str = "") -> Engine:
     Args:
         kind: Kind of the engine.
         urls: One or more URLs of its servers.
-        secret: Token of Milvus or password of PostgreSQL; empty if there is none.
+        secret: Token or password; empty if there is none.
 
     Raises:
-        ModuleNotFoundError: If its extra is not installed.
-        InputError: If there is no URL.
+        InputError: If no plug-in has this kind, its client is not installed, or a URL is not one of it.
     """
-    if kind == "milvus":
-        with _logging_kept():
-            from taugate.retrieval.engines.milvus import MilvusEngine
-
-        return MilvusEngine(urls, secret)
-    from taugate.retrieval.engines.pgvector import PgvectorEngine
-
-    return PgvectorEngine(urls, secret)
-
-
-@contextmanager
-def _logging_kept() -> Iterator[None]:
-    """Block logging configuration: importing pymilvus configures logging, which closes all handlers of the process."""
-    with _importing:
-        configure = logging.config.dictConfig
-        logging.config.dictConfig = lambda config: None
-        try:
-            yield
-        finally:
-            logging.config.dictConfig = configure
+    entry_point: ConnectEngine = load_one("engines", kind)
+    try:
+        return entry_point(urls, secret)
+    except ModuleNotFoundError as error:
+        extra = f"{distribution('engines', kind)}[{kind}]"
+        raise InputError(f"{kind}: {error.name} is not installed; pip install '{extra}'") from error
 
 
 def shard_digest(shard: Rows) -> str:

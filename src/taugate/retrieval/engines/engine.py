@@ -9,29 +9,30 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Literal, Protocol
+from typing import Annotated, Protocol
 
 import numpy as np
 import orjson
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, StringConstraints
 
 from taugate.errors import InputError, ReleaseError
 from taugate.policy.arrays import Float32
 from taugate.retrieval.documents.filters import Filter
 from taugate.retrieval.documents.store import Document, read_document
 
-EngineKind = Literal["milvus", "pgvector"]
-EngineChoice = Literal["faiss", EngineKind]
+IN_PROCESS = "faiss"  # in place of a kind: the release itself holds vectors and documents
+KIND = re.compile(r"[a-z][a-z0-9_-]{0,40}\Z")
+EngineKind = Annotated[str, StringConstraints(pattern=KIND)]  # name of an entry point of the group `taugate.engines`
 Positions = NDArray[np.int64]
 PREFIX = "tg_"
 _CREATED = "made by taugate at "  # stored in collections, so it cannot change
 _NAME = re.compile(PREFIX + "[0-9a-f]{32}")
 
 
-def external(choice: EngineChoice) -> EngineKind | None:
+def external(choice: EngineKind) -> EngineKind | None:
     """Return the engine outside the release; None if the release holds the vectors itself."""
-    return None if choice == "faiss" else choice
+    return None if choice == IN_PROCESS else choice
 
 
 class GraphParameters(BaseModel):
@@ -197,6 +198,22 @@ class Engine(Protocol):
 
         Raises:
             ReleaseError: If there is no collection of that name.
+        """
+        ...
+
+
+class ConnectEngine(Protocol):
+    """An entry point of the group `taugate.engines`; its name is the kind of the engines that it connects to."""
+
+    def __call__(self, urls: Sequence[str], secret: str) -> Engine:
+        """Return the engine at one or more URLs; nothing is sent to it yet.
+
+        Args:
+            urls: URLs of its servers.
+            secret: Token or password; empty if there is none.
+
+        Raises:
+            InputError: If a URL is not one of this kind.
         """
         ...
 
