@@ -1,4 +1,4 @@
-"""docs/security.md: each risk of the OWASP API Security Top 10 names existing tests, and the limits of docs/access.md match the code."""
+"""docs/security.md: risks of the OWASP API Security Top 10 name existing tests; limits of docs/access.md are true."""
 
 import ast
 import re

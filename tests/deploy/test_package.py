@@ -54,17 +54,18 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def wheels(source: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The wheels of core and plug-ins, by package."""
-    return {
-        package: build("wheel", source / folder, tmp_path_factory.mktemp("wheel"))
-        for package, folder in DISTRIBUTIONS.items()
-    }
+def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build("wheel", source, tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="module")
-def wheel(wheels: dict[str, Path]) -> Path:
-    return wheels["taugate"]
+def wheels(source: Path, wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The wheels of core and plug-ins, by package."""
+    plugins = {package: folder for package, folder in DISTRIBUTIONS.items() if folder != "."}
+    return {"taugate": wheel} | {
+        package: build("wheel", source / folder, tmp_path_factory.mktemp("wheel"))
+        for package, folder in plugins.items()
+    }
 
 
 @pytest.fixture(scope="module")

@@ -23,6 +23,7 @@ from taugate.registry import writer
 from taugate.registry.after_erasure import kept_promises
 from taugate.registry.catalog import find, unverified_manifest
 from taugate.registry.history import lock_for_reading
+from taugate.release.engine import KIND
 from taugate.release.evidence import StrataRecord
 from taugate.release.files import MeasuredFolder
 from taugate.release.golden import GoldenQuery
@@ -42,7 +43,6 @@ from taugate.release.verify import TrustedKeys
 from taugate.retrieval.documents.filters import SortKey, composed, sort_key
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import Document, Documents, DocumentWriter
-from taugate.retrieval.engines.engine import KIND
 from taugate.retrieval.folders import ModelsFolder, RerankerFolder
 from taugate.retrieval.golden import check, differences, query_of, search
 from taugate.retrieval.index.approximate import AnyIndex, subset
