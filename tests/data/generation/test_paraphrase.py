@@ -3,7 +3,7 @@
 import pytest
 
 from taugate.data.generation.paraphrase import ParaphrasePrompt, paraphrases_by_model, paraphrases_by_rules
-from taugate.data.generation.prompt import Completion, query_of
+from taugate.data.generation.prompt import Completion, query_in
 from taugate.data.questions import QuestionRule
 from taugate.errors import InputError
 
@@ -102,4 +102,4 @@ def test_chat_and_completion_have_same_content() -> None:
     ],
 )
 def test_query_is_extracted_from_reply(reply: str, query: str) -> None:
-    assert query_of(reply) == query
+    assert query_in(reply) == query

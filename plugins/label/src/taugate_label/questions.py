@@ -16,7 +16,7 @@ from taugate.data.generation.generate import (
     sample_documents,
     sampling_key,
 )
-from taugate.data.generation.prompt import Completion, Prompt, ReplyCache, query_of
+from taugate.data.generation.prompt import Completion, Prompt, ReplyCache, query_in
 from taugate.data.judgements import (
     GENERATED,
     CorpusIds,
@@ -188,7 +188,7 @@ def select(plan: QuestionPlan, replies: dict[Prompt, Completion]) -> Questions:
     result = Questions()
     existing = {normalized(text) for text in plan.before.texts(other_than="llm").values()}
     for identifier, prompt in zip(plan.identifiers, plan.prompts, strict=True):
-        text = query_of(replies[prompt].text)
+        text = query_in(replies[prompt].text)
         if text:
             result.written[identifier] = text
         if not text:

@@ -10,7 +10,7 @@ from hashlib import sha256
 import orjson
 
 from taugate.data.generation.generate import normalized
-from taugate.data.generation.prompt import LanguageModel, ReplyCache, ask, query_of
+from taugate.data.generation.prompt import LanguageModel, ReplyCache, ask, query_in
 from taugate.data.questions import QuestionRule
 from taugate.errors import InputError
 
@@ -111,7 +111,7 @@ def paraphrases_by_model(
         replies = cached | ask([prompt for prompt in prompts if prompt not in cached], model, cache, advance)
     written = []
     for query, row in zip(queries, prompts_by_query, strict=True):
-        distinct = {normalized(text): text for prompt in row if (text := query_of(replies[prompt].text))}
+        distinct = {normalized(text): text for prompt in row if (text := query_in(replies[prompt].text))}
         distinct.pop(normalized(query), None)
         if len(distinct) < count:
             raise InputError(
