@@ -4,6 +4,7 @@ import pytest
 
 from taugate.data.generation.paraphrase import ParaphrasePrompt, paraphrases_by_model, paraphrases_by_rules
 from taugate.data.generation.prompt import Completion, question_in
+from taugate.data.generation.prompt import Completion, query_in
 from taugate.data.questions import QuestionRule
 from taugate.errors import InputError
 
@@ -102,4 +103,4 @@ def test_chat_and_completion_have_same_content() -> None:
     ],
 )
 def test_query_is_extracted_from_reply(reply: str, query: str) -> None:
-    assert question_in(reply) == query
+    assert query_in(reply) == query

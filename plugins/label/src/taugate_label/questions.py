@@ -17,6 +17,7 @@ from taugate.data.generation.generate import (
     sampling_key,
 )
 from taugate.data.generation.prompt import Completion, Prompt, ReplyCache, question_in
+from taugate.data.generation.prompt import Completion, Prompt, ReplyCache, query_in
 from taugate.data.judgements import (
     GENERATED,
     CorpusIds,
@@ -188,7 +189,7 @@ def select(plan: QuestionPlan, replies: dict[Prompt, Completion]) -> Questions:
     result = Questions()
     existing = {normalized(text) for text in plan.before.texts(other_than="llm").values()}
     for identifier, prompt in zip(plan.identifiers, plan.prompts, strict=True):
-        text = question_in(replies[prompt].text)
+        text = query_in(replies[prompt].text)
         if text:
             result.written[identifier] = text
         if not text:

@@ -11,6 +11,7 @@ import orjson
 
 from taugate.data.generation.generate import normalized
 from taugate.data.generation.prompt import LanguageModel, ReplyCache, ask, question_in
+from taugate.data.generation.prompt import LanguageModel, ReplyCache, ask, query_in
 from taugate.data.questions import QuestionRule
 from taugate.errors import InputError
 
@@ -111,7 +112,7 @@ def paraphrases_by_model(
         replies = cached | ask([prompt for prompt in prompts if prompt not in cached], model, cache, advance)
     written = []
     for query, row in zip(queries, prompts_by_query, strict=True):
-        distinct = {normalized(text): text for prompt in row if (text := question_in(replies[prompt].text))}
+        distinct = {normalized(text): text for prompt in row if (text := query_in(replies[prompt].text))}
         distinct.pop(normalized(query), None)
         if len(distinct) < count:
             raise InputError(

@@ -34,7 +34,7 @@ class Prompt(Protocol):
         ...
 
 
-def question_in(reply: str) -> str:
+def query_in(reply: str) -> str:
     """Return the query in a reply: the first line with text, without a label, a number or quotes around it.
 
     Args:
