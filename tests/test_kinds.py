@@ -13,20 +13,18 @@ from taugate.policy.policy import POLICIES
 from taugate.policy.score_relevance import SCALES, ScoreScale
 from taugate.release.names import INDEX_KINDS, METHODS, STATEMENTS, Kind, Method, Statement
 from taugate.release.search_records import RerankerKind
-from taugate.retrieval.engines.engine import EngineChoice
 
 ROOT = Path(taugate.__file__).parent
 # Names of kinds, and the folder that defines them.
 FOLDERS = {
     "policy": {*get_args(ThresholdKind), *get_args(ScoreScale)},
     "retrieval/index": {*get_args(Kind)},
-    "retrieval/engines": {*get_args(EngineChoice)},
+    "retrieval/engines": {"faiss", "milvus", "pgvector"},
     "retrieval/rerank": {*get_args(RerankerKind)} - {"endpoint"},  # an encoder may be behind one as well
     "release": {*get_args(Method), *get_args(Statement)} - {"fixed"},  # a length of texts may be as well
 }
 MODULES = {
-    "service/runtime/resources.py",  # asks whether the module named faiss is loaded
-    "data/runs/presets.py",  # the stores of users, of which two have the names of engines
+    "service/runtime/resources.py"  # asks whether the module named faiss is loaded
 }
 TEXTS = ("*.j2", "*.html")
 

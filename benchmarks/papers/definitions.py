@@ -12,14 +12,14 @@ _PCA = "More Than Efficiency: Embedding Compression Improves Domain Adaptation i
 _GENERATION = "Unsupervised Domain Adaption for Neural Information Retrieval"
 _DIVERSITY = "Evaluating the Robustness of Dense Retrievers in Interdisciplinary Domains"
 
-# Paper: definition, place in the paper, command, file in src/taugate.
+# Paper: definition, place in the paper, command, file in src/taugate or of a plug-in.
 DEFINITIONS: dict[str, tuple[tuple[str, str, str, str], ...]] = {
     f"{_THRESHOLDS}; its later version, {_TELECOM} (arXiv 2406.12336v3)": (
         ("bootstrapped accuracy with its 95 % interval", "§2.1", "calibrate", "evidence/measure.py"),
         ("bootstrapped NDCG", "arXiv §II-A", "calibrate", "evidence/measure.py"),
         ("Γ and τ(ψ)", "§2.2", "calibrate --method bootstrap", "evidence/threshold/decide.py"),
         ("COE, ROE", "§2.3, eq. 1 and 2", "calibrate; drift of the service", "drift/signals.py"),
-        ("PT, FT, PT-FT, merged", "§2.4", "adapt --recipe pt, ft, pt-ft, merge", "adaptation/recipes.py"),
+        ("PT, FT, PT-FT, merged", "§2.4", "adapt --recipe pt, ft, pt-ft, merge", "plugins/adapt/src/taugate_adapt/recipes.py"),
         ("isotropy I_A, I_B", "§2.5, eq. 3 to 6", "calibrate, compare --measures", "calibration/metrics/embeddings.py"),
         ("standardising, whitening, removing top components", "§2.5", "compare --measures", "calibration/metrics/embeddings.py"),
         ("separation Δ_M", "§2.6", "adapt, compare --measures", "calibration/metrics/embeddings.py"),
@@ -39,13 +39,13 @@ DEFINITIONS: dict[str, tuple[tuple[str, str, str, str], ...]] = {
         ("questions of a language model", "§3, Appendix A", "queries --method local, endpoint", "data/generation/prompt.py"),
         ("Recall@100, Precision@10", "Table 8", "calibrate (report)", "evidence/measure.py"),
         ("lost questions", "§6.1", "queries", "data/generation/generate.py"),
-        ("contrastive loss with in-batch negatives", "§4.1", "adapt", "adaptation/training/fine_tuning.py"),
+        ("contrastive loss with in-batch negatives", "§4.1", "adapt", "plugins/adapt/src/taugate_adapt/training/fine_tuning.py"),
     ),
     _DIVERSITY: (
         ("cosine distance, silhouette, topic entropy", "§3.4.2, Table 2", "calibrate", "calibration/query_set/measure.py"),
         ("a share of the chunks of each document", "§3.1", "queries --per-document .3", "data/generation/generate.py"),
         ("no question if a document says too little", "§3.2.1", "queries --method endpoint", "data/generation/prompt.py"),
-        ("hard negatives", "§3.2.2", "adapt", "adaptation/pairs.py"),
+        ("hard negatives", "§3.2.2", "adapt", "plugins/adapt/src/taugate_adapt/pairs.py"),
     ),
 }  # fmt: skip
 # What of the papers is not built, or not repeated on this page, and why.
@@ -65,7 +65,9 @@ def section(plan: Plan) -> str:
     """List the definitions of each paper, and what is not repeated."""
     parts = []
     for title, rows in DEFINITIONS.items():
-        missing = [file for *_, file in rows if not (ROOT / "src" / "taugate" / file).is_file()]
+        missing = [
+            file for *_, file in rows if not any((root / file).is_file() for root in (ROOT / "src" / "taugate", ROOT))
+        ]
         if missing:
             raise FileNotFoundError(f"{title}: {', '.join(missing)}")
         cells = [(what, where, f"`{command}`", f"`{file}`") for what, where, command, file in rows]

@@ -11,14 +11,14 @@ from typing import Any, Final, Literal, get_args
 
 from taugate.errors import InputError
 
-Group = Literal["commands", "importers", "engines", "rerankers", "encoders", "datasets", "pages"]
+Group = Literal["commands", "importers", "engines", "stores", "rerankers", "encoders", "datasets", "pages"]
 
 # The plug-ins of this repository and what they add, so that the message about a missing one can name it.
 _OURS: Final[dict[str, dict[Group, tuple[str, ...]]]] = {
     "taugate-import": {"commands": ("import",)},
     "taugate-label": {"commands": ("judge", "queries", "traffic")},
     "taugate-adapt": {"commands": ("adapt",)},
-    "taugate-engines": {"commands": ("encode",), "engines": ("milvus", "pgvector")},
+    "taugate-engines": {"commands": ("encode",), "engines": ("milvus", "pgvector"), "stores": ("milvus", "pgvector")},
     "taugate-kernel": {"encoders": ("kernel",)},
     "taugate-playground": {"pages": ("playground",)},
 }
@@ -33,6 +33,12 @@ def distributions() -> list[str]:
     """Return the names of the core and of all installed plug-ins, which may have extras."""
     groups = get_args(Group)
     return ["taugate", *{point.dist.name for group in groups for point in provided(group).values() if point.dist}]
+
+
+def distribution(group: Group, name: str) -> str:
+    """Return the name of the distribution that has an entry point, which is installed."""
+    dist = provided(group)[name].dist
+    return dist.name if dist else "taugate"
 
 
 def load_one(group: Group, name: str) -> Any:  # noqa: ANN401 (the group says what it is)

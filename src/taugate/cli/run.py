@@ -14,7 +14,7 @@ from taugate.cli.terminal.options import Appearance, AsJson, command_of, option
 from taugate.cli.terminal.output import print_result, say, say_labelled
 from taugate.data.generation.generate import generate_crops
 from taugate.data.judgements import GENERATED, qrels_of
-from taugate.data.runs.presets import Names, StoreKind, preset
+from taugate.data.runs.presets import Names, open_store, preset
 from taugate.data.runs.recording import (
     RunFile,
     add_documents,
@@ -47,7 +47,11 @@ class RunOptions(Options):
         Appearance("QUERIES", positional=True),
         Field(description='queries.jsonl, or a folder with it; "generated": make queries from texts in the store'),
     ]
-    store: Annotated[StoreKind, Appearance(names=("--as",)), Field(description="what kind of store it is")]
+    store: Annotated[
+        str,
+        Appearance(names=("--as",)),
+        Field(description="what kind of store it is: qdrant, elasticsearch, weaviate, pgvector, milvus, or http"),
+    ]
     url: Annotated[
         str, Appearance("URL"), Field(description=f"URL of the store; {TOKEN_FILE} names a file with a key or password")
     ]
@@ -163,12 +167,7 @@ def _request_of_user(path: Path) -> dict[str, Json]:
 def _store(options: RunOptions) -> ExternalStore:
     token_file = os.environ.get(TOKEN_FILE)
     token = read_secret(Path(token_file), TOKEN_FILE) if token_file else ""
-    from taugate.data.runs.database_store import DATABASES
-    from taugate.data.runs.http_store import HttpStore
-
-    if (database := DATABASES.get(options.store)) is not None:
-        return database(options.url, token)
-    return HttpStore(options.store, options.url, token)
+    return open_store(options.store, options.url, token)
 
 
 def _generated(options: RunOptions, data: Path, search: StoreSearch) -> list[dict[str, Json]]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import get_args, overload
+from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ from taugate.registry import writer
 from taugate.registry.after_erasure import kept_promises
 from taugate.registry.catalog import find, unverified_manifest
 from taugate.registry.history import lock_for_reading
+from taugate.release.engine import KIND
 from taugate.release.evidence import StrataRecord
 from taugate.release.files import MeasuredFolder
 from taugate.release.golden import GoldenQuery
@@ -42,7 +43,6 @@ from taugate.release.verify import TrustedKeys
 from taugate.retrieval.documents.filters import SortKey, composed, sort_key
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import Document, Documents, DocumentWriter
-from taugate.retrieval.engines.engine import EngineKind
 from taugate.retrieval.folders import ModelsFolder, RerankerFolder
 from taugate.retrieval.golden import check, differences, query_of, search
 from taugate.retrieval.index.approximate import AnyIndex, subset
@@ -144,8 +144,8 @@ def _check_in_process(source: Path) -> None:
     """Raise InputError for a release over an engine, whose collections are never changed."""
     record = unverified_manifest(source.parent, source.name).get("engine")
     if isinstance(record, dict):
-        stated, engines = record.get("kind"), get_args(EngineKind)
-        kind = stated if stated in engines else engines[0]
+        stated = record.get("kind")
+        kind = stated if isinstance(stated, str) and KIND.match(stated) else "ENGINE"
         raise InputError(
             f"{source.name}: its documents are in {kind}, in a collection that is never changed; remove them from the "
             "data set, run taugate recalibrate, remove the earlier releases, and drop their collections with "

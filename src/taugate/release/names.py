@@ -16,6 +16,11 @@ MIN_FOR_CODES = CENTROIDS_A_CODE * POINTS_A_CENTROID
 # An upper limit of the weight only rules out mistakes: at this weight, the cosine hardly matters.
 MAX_WEIGHT = 10.0
 
+# Kinds of the values of a field; an ISO date is both a text and a date.
+BOOLEANS, NUMBERS, TEXTS, DATES = range(4)
+KINDS = ("booleans", "numbers", "texts", "dates")  # for messages
+_MAX_NAME_LENGTH = 40  # characters of a field's name in a message
+
 Method = Literal["bootstrap", "non-inferiority", "risk-control", "fixed"]
 Statement = Literal["high-probability", "expected-loss"]
 
@@ -123,3 +128,8 @@ class ReleaseFolder:
 def disagreement(release: Path, name: str) -> ReleaseError:
     """Return the error for a file or folder that the manifest has and the release has not, or the other way round."""
     return ReleaseError(f"{release}: the manifest and its files disagree on {name}; calibrate again")
+
+
+def shown(name: str) -> str:
+    """Return the name of a field for a message, shortened if it is long."""
+    return name if len(name) <= _MAX_NAME_LENGTH else f"{name[:_MAX_NAME_LENGTH]}…"

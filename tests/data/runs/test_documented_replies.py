@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from taugate.data.runs.http_store import HttpStore
-from taugate.data.runs.presets import Names, StoreKind, preset
+from taugate.data.runs.presets import Names, preset
 from taugate.data.runs.search_request import StoreRequest, StoreSearch
 from taugate.errors import InputError
 from tests.loopback import LoopbackHTTPServer
@@ -63,7 +63,7 @@ def recorded() -> Iterator[Recorded]:
         yield state
 
 
-def search_of(kind: StoreKind, url: str, *, has_vectors: bool = False, **own: object) -> StoreSearch:
+def search_of(kind: str, url: str, *, has_vectors: bool = False, **own: object) -> StoreSearch:
     request = preset(kind, NAMES, has_vectors=has_vectors) | own
     return StoreSearch(StoreRequest.parse(request, "request"), HttpStore(kind, url, "secret"))
 
@@ -142,7 +142,7 @@ def test_weaviate_is_searched_by_graphql(recorded: Recorded) -> None:
         ("weaviate", "/v1/objects"),
     ],
 )
-def test_path_that_may_write_is_not_sent(recorded: Recorded, kind: StoreKind, path: str) -> None:
+def test_path_that_may_write_is_not_sent(recorded: Recorded, kind: str, path: str) -> None:
     with pytest.raises(InputError, match=f"is not a search of {kind}, and nothing else is sent"):
         search_of(kind, recorded.url, path=path).search(QUERY)
     assert not recorded.body

@@ -2,7 +2,6 @@
 
 import json
 import math
-from collections.abc import Callable
 from copy import deepcopy
 from functools import cache
 from typing import Any
@@ -12,15 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taugate.data.runs.database_store import MilvusStore, PostgresStore
 from taugate.data.runs.http_store import _TIMEOUT, HttpStore
-from taugate.data.runs.presets import Names, StoreKind, preset
+from taugate.data.runs.presets import Names, preset
 from taugate.data.runs.search_request import ExternalStore, StoreRequest, StoreSearch
 from taugate.errors import InputError
 from taugate.storage.http_client import AttemptFailed
 
 QUERY = {"query_id": "q1", "query": "roof", "vector": [0.5, 1.0], "depth": 3}
-KINDS: list[StoreKind] = ["qdrant", "elasticsearch", "weaviate", "pgvector", "milvus", "http"]
+KINDS = ["qdrant", "elasticsearch", "weaviate", "http"]
 OWN = {
     "path": "/find",
     "body": {"q": "$query"},
@@ -62,7 +60,7 @@ JSON = st.recursive(
 )
 
 
-def request_of(kind: StoreKind) -> StoreRequest:
+def request_of(kind: str) -> StoreRequest:
     names = Names("docs", None, None, "text", reads_texts=True)
     return StoreRequest.parse(OWN if kind == "http" else preset(kind, names, has_vectors=True), kind)
 
@@ -75,16 +73,15 @@ def put(value: Any, place: str, part: Any) -> Any:
     return [part] if isinstance(value, list) else {**value, name: part}
 
 
-def good_reply(kind: StoreKind, request: StoreRequest) -> Any:
+def good_result(request: StoreRequest) -> Any:
     item: Any = None
     for place, part in ((request.id, "d1"), (request.score, 0.5), (request.text or "text", "a roof")):
         item = put(item, place, part)
-    item = put(item, request.scores, {"words": 0.25}) if isinstance(request.scores, str) else item
-    if kind == "pgvector":
-        return [{"id": "d1", "score": 0.5, "text": "a roof", "words": 0.25}]
-    if kind == "milvus":
-        return [[item]]
-    reply = put(None, request.results, [item])
+    return put(item, request.scores, {"words": 0.25}) if isinstance(request.scores, str) else item
+
+
+def good_reply(kind: str, request: StoreRequest) -> Any:
+    reply = put(None, request.results, [good_result(request)])
     if kind == "elasticsearch":
         reply |= {"_shards": {"failures": []}, "responses": [{"_shards": {}}], "timed_out": False, "errors": None}
     return reply | {"words": [{"name": "d1", "value": 3}]}
@@ -106,49 +103,19 @@ def replaced(value: Any, path: tuple[str | int, ...], odd: Any) -> Any:
     return value
 
 
-class Servers:
-    """Stands in for the clients of PostgreSQL and Milvus."""
-
-    def __init__(self, reply: Any) -> None:
-        self.reply = reply
-        self.description = [type("Column", (), {"name": name}) for name in ("id", "score", "text", "words")]
-
-    def run(self, name: str, request: Callable[..., Any], deadline: float) -> Any:
-        return request(self, deadline) if request.__code__.co_argcount == 2 else request(self)
-
-    def execute(self, statement: bytes, values: Any) -> "Servers":
-        return self
-
-    def fetchall(self) -> list[tuple[Any, ...]]:
-        return [tuple(row.values()) for row in self.reply]
-
-    def search(self, path: str, **arguments: Any) -> Any:
-        return self.reply
-
-    def query(self, path: str, **arguments: Any) -> Any:
-        return self.reply
-
-
 @cache
-def http_store(kind: StoreKind) -> Any:
+def http_store(kind: str) -> Any:
     return HttpStore(kind, "http://127.0.0.1:1")
 
 
-def store_of(kind: StoreKind, reply: Any) -> ExternalStore:
-    store: Any
-    if kind in {"pgvector", "milvus"}:
-        store = object.__new__(PostgresStore if kind == "pgvector" else MilvusStore)
-        store._servers = Servers(reply)
-        return store
-    store = http_store(kind)
+def store_of(kind: str, reply: Any) -> ExternalStore:
+    store: Any = http_store(kind)
     content = json.dumps(reply).replace("NaN", "null").replace("Infinity", "1e999").encode()
     store._http.request = lambda *_: (200, {}, content)
     return store
 
 
-def check(kind: StoreKind, path: tuple[str | int, ...], odd: Any) -> None:
-    request = request_of(kind)
-    search = StoreSearch(request, store_of(kind, replaced(good_reply(kind, request), path, odd)))
+def check(search: StoreSearch) -> None:
     for run in (lambda: search.search(QUERY), lambda: search.sample(3)):
         try:
             results = run()
@@ -167,38 +134,38 @@ def check(kind: StoreKind, path: tuple[str | int, ...], odd: Any) -> None:
             orjson.dumps(result.record())
 
 
-def all_places(kind: StoreKind) -> list[tuple[str | int, ...]]:
-    paths = places(good_reply(kind, request_of(kind)))
-    # A database gives rows with the columns of the statement; only their values are of any type.
-    return [path for path in paths if len(path) == 2] if kind == "pgvector" else paths
+def all_places(kind: str) -> list[tuple[str | int, ...]]:
+    return places(good_reply(kind, request_of(kind)))
+
+
+def search_with(kind: str, path: tuple[str | int, ...], odd: Any) -> StoreSearch:
+    request = request_of(kind)
+    return StoreSearch(request, store_of(kind, replaced(good_reply(kind, request), path, odd)))
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_odd_type_at_every_place_gives_one_sentence(kind: StoreKind) -> None:
+def test_odd_type_at_every_place_gives_one_sentence(kind: str) -> None:
     (result,) = StoreSearch(request_of(kind), store_of(kind, good_reply(kind, request_of(kind)))).search(QUERY)
     assert (result.id, result.score, result.text) == ("d1", 0.5, "a roof")
     for path in all_places(kind):
         for odd in ODD:
-            check(kind, path, odd)
+            check(search_with(kind, path, odd))
 
 
 @settings(max_examples=60, deadline=None)
 @given(kind=st.sampled_from(KINDS), place=st.integers(0, 100), odd=JSON)
-def test_any_json_gives_one_sentence(kind: StoreKind, place: int, odd: Any) -> None:
+def test_any_json_gives_one_sentence(kind: str, place: int, odd: Any) -> None:
     paths = all_places(kind)
-    check(kind, paths[place % len(paths)], odd)
+    check(search_with(kind, paths[place % len(paths)], odd))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("odd", [None, True, {"a": 1}, [1], ""])
-def test_result_without_usable_id_is_refused(kind: StoreKind, odd: Any) -> None:
-    request = request_of(kind)
-    place = {"pgvector": (0, "id"), "milvus": (0, 0, "id")}.get(kind)
-    if place is None:
-        place = next(path for path in all_places(kind) if ".".join(map(str, path)).endswith(f"0.{request.id}"))
-    search = StoreSearch(request, store_of(kind, replaced(good_reply(kind, request), place, odd)))
+def test_result_without_usable_id_is_refused(kind: str, odd: Any) -> None:
+    wanted = f"0.{request_of(kind).id}"
+    place = next(path for path in all_places(kind) if ".".join(map(str, path)).endswith(wanted))
     with pytest.raises(InputError, match="has no id at"):
-        search.search(QUERY)
+        search_with(kind, place, odd).search(QUERY)
 
 
 @pytest.mark.parametrize("odd", [5, "x", True, ["x"], {"a": 1}])

@@ -1,1 +1,1 @@
-"""Encoders and rerankers adapted to a data set, for Taugate."""
+"""Adapts an encoder to a domain, and accepts it only if it is shown to be better."""

@@ -25,6 +25,7 @@ from taugate.release.manifest import Manifest
 from taugate.release.names import METHODS, Kind
 from taugate.release.search_records import GateRecord
 from taugate.retrieval.encoder.loading import VECTORS
+from taugate.retrieval.engines.engine import IN_PROCESS
 
 
 def inherited_settings(manifest: Manifest) -> CalibrationSettings:
@@ -45,7 +46,7 @@ def inherited_settings(manifest: Manifest) -> CalibrationSettings:
         refuse="auto" if manifest.refusal is not None and manifest.refusal.is_default else "off",
         candidates=_candidates(manifest),
         labels=(HUMAN, *before[1:]) if before else (),
-        engine="faiss" if manifest.engine is None else manifest.engine.kind,
+        engine=IN_PROCESS if manifest.engine is None else manifest.engine.kind,
         accept_vectors=bool(manifest.accepts_vectors),
     )
 

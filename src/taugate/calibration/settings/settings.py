@@ -10,9 +10,10 @@ from taugate.data.judgements import HUMAN, TRAFFIC
 from taugate.errors import InputError
 from taugate.evidence.options import RELEVANT_FROM, Advice, Options, RelevantFrom, SplitName
 from taugate.evidence.rules import CONFIDENCE, AbstentionRule, GateSettings, ThresholdRule
+from taugate.release.engine import EngineKind
 from taugate.release.evidence import Drawn
 from taugate.release.names import MAX_WEIGHT, METHODS, Kind
-from taugate.retrieval.engines.engine import EngineChoice, external
+from taugate.retrieval.engines.engine import IN_PROCESS, external
 
 RETENTION = 0.9  # the query embeddings paper's (§5)
 DEFAULT_OVERLAP_PERCENTILE = 5.0  # why: drift/signals.py
@@ -160,9 +161,10 @@ class CalibrationSettings(Options):
     candidates: CandidateSettings = Field(
         default_factory=CandidateSettings, description="cheaper ways to search that are tried"
     )
-    engine: EngineChoice = Field(
-        default="faiss",
-        description="store of vectors and texts: the release itself (faiss), or an engine at TAUGATE_ENGINE_URL",
+    engine: Annotated[EngineKind, Advice("give faiss, or the name of an engine such as milvus")] = Field(
+        default=IN_PROCESS,
+        description="store of vectors and texts: the release itself (faiss), or an engine at TAUGATE_ENGINE_URL, such "
+        "as milvus or pgvector (default: faiss)",
     )
     accept_vectors: bool = Field(
         default=False, description="let requests have the vector of a query, made by the same encoder, instead of text"
@@ -174,8 +176,8 @@ class CalibrationSettings(Options):
             raise InputError(f"{first}: cannot be combined with {second}, because {reason}; {remedy}")
         if self.embeddings is not None and external(self.engine) is None:
             raise InputError(
-                f"--embeddings {self.embeddings}: needs --engine milvus or pgvector; without an engine, vectors come "
-                "from the cache of embeddings"
+                f"--embeddings {self.embeddings}: needs an --engine such as milvus or pgvector; without an engine, "
+                "vectors come from the cache of embeddings"
             )
 
     def _exclusions(self) -> Iterator[tuple[str, str, str, str]]:

@@ -11,6 +11,7 @@ from taugate.evidence.rules import MAX_LOSS, GateSettings, ThresholdRule, defaul
 from taugate.release.manifest import Manifest
 from taugate.release.names import METHODS
 from taugate.release.outcome_records import PolicyRecord
+from taugate.retrieval.engines.engine import IN_PROCESS
 
 # Kinds of candidate that the gate tests again for each corpus; encoder and projection are kept.
 TESTED_AGAIN = frozenset({"index", "engine"})
@@ -76,7 +77,7 @@ def kept_settings(manifest: Manifest, embeddings: str | None) -> CalibrationSett
             lexical="off" if manifest.lexical is None else manifest.lexical.weight,
             gate=gate,
         ),
-        engine="faiss" if engine is None else engine.kind,
+        engine=IN_PROCESS if engine is None else engine.kind,
         accept_vectors=bool(manifest.accepts_vectors),
         embeddings=embeddings,
     )

@@ -1,13 +1,16 @@
-"""The request of each kind of store that needs no further words than the names of its collection and fields."""
+"""Kinds of stores: how each is opened, and its request by the names of its collection and fields."""
 
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Protocol
 
+from taugate.data.runs.http_store import HttpStore
+from taugate.data.runs.search_request import ExternalStore
 from taugate.errors import InputError
+from taugate.plugins import load_one
 from taugate.storage.files import Json
 
-StoreKind = Literal["qdrant", "elasticsearch", "weaviate", "pgvector", "milvus", "http"]
 # Names become a part of SQL, GraphQL and paths: letters, digits, and dots between schema and table.
 _NAME = re.compile(r"[\w][\w.-]*")
 
@@ -35,7 +38,7 @@ class Names:
         """The field with the text if it is read."""
         return self.words if self.reads_texts else None
 
-    def check(self, kind: StoreKind) -> None:
+    def check(self, kind: str) -> None:
         """Raise InputError if a name is missing or is not one."""
         if self.collection is None:
             raise InputError(f"--collection: --as {kind} needs the name of the collection, or --request")
@@ -44,7 +47,19 @@ class Names:
                 raise InputError(f"{name!r}: a name has letters, digits, dots, hyphens and underscores; use --request")
 
 
-def preset(kind: StoreKind, names: Names, *, has_vectors: bool) -> dict[str, Json]:
+class Database(Protocol):
+    """An entry point of the group `taugate.stores`: a kind of database that `taugate run --as NAME` searches."""
+
+    def __call__(self, url: str, secret: str) -> ExternalStore:
+        """Return the database at a URL; parameters and errors as of `open_store`."""
+        ...
+
+    def preset(self, names: Names) -> dict[str, Json]:
+        """Return a request by the names of a store, as `preset` does."""
+        ...
+
+
+def preset(kind: str, names: Names, *, has_vectors: bool) -> dict[str, Json]:
     """Return a request by the names of a store, with one list of results; a request of the user replaces its parts.
 
     Args:
@@ -53,24 +68,32 @@ def preset(kind: StoreKind, names: Names, *, has_vectors: bool) -> dict[str, Jso
         has_vectors: Whether queries have vectors; without, a store that can searches for words.
 
     Raises:
-        InputError: If a name that this kind needs is missing.
+        InputError: If no plug-in has this kind, or a name that it needs is missing.
     """
-    match kind:
-        case "qdrant":
-            return _qdrant(names)
-        case "elasticsearch":
-            return _elasticsearch(names, has_vectors=has_vectors)
-        case "weaviate":
-            return _weaviate(names, has_vectors=has_vectors)
-        case "pgvector":
-            return _pgvector(names)
-        case "milvus":
-            return _milvus(names)
-        case "http":
-            raise InputError("--as http: needs --request, a file with the request and the places of its results")
+    if (request := _OVER_HTTP.get(kind)) is not None:
+        return request(names, has_vectors)
+    database: Database = load_one("stores", kind)
+    return database.preset(names)
 
 
-def _qdrant(names: Names) -> dict[str, Json]:
+def open_store(kind: str, url: str, secret: str) -> ExternalStore:
+    """Return the store of a kind at a URL; the secret is its key or password, empty for none.
+
+    Raises:
+        InputError: If no plug-in has this kind, or the URL is not one of it.
+        ModuleNotFoundError: If the client of a database is not installed.
+    """
+    if kind in _OVER_HTTP:
+        return HttpStore(kind, url, secret)
+    database: Database = load_one("stores", kind)
+    return database(url, secret)
+
+
+def _none(names: Names, has_vectors: bool) -> dict[str, Json]:
+    raise InputError("--as http: needs --request, a file with the request and the places of its results")
+
+
+def _qdrant(names: Names, has_vectors: bool) -> dict[str, Json]:
     fields = [name for name in (names.id, names.text) if name]
     using = {"using": names.vector} if names.vector else {}
     return {
@@ -84,7 +107,7 @@ def _qdrant(names: Names) -> dict[str, Json]:
     }
 
 
-def _elasticsearch(names: Names, *, has_vectors: bool) -> dict[str, Json]:
+def _elasticsearch(names: Names, has_vectors: bool) -> dict[str, Json]:
     fields = [name for name in (names.id, names.text) if name]
     # Ten candidates per requested result, at most as many as Elasticsearch allows.
     knn: Json = {"field": names.vector or "vector", "query_vector": "$vector", "k": "$depth", "num_candidates": 1000}
@@ -104,7 +127,7 @@ def _elasticsearch(names: Names, *, has_vectors: bool) -> dict[str, Json]:
     }
 
 
-def _weaviate(names: Names, *, has_vectors: bool) -> dict[str, Json]:
+def _weaviate(names: Names, has_vectors: bool) -> dict[str, Json]:
     fields = " ".join([*(name for name in (names.id, names.text) if name), "_additional{id score}"])
     vector = ",vector:$vector" if has_vectors else ""
     target = f',targetVectors:["{names.vector}"]' if names.vector else ""
@@ -120,31 +143,9 @@ def _weaviate(names: Names, *, has_vectors: bool) -> dict[str, Json]:
     }
 
 
-def _pgvector(names: Names) -> dict[str, Json]:
-    vector, columns = names.vector or "embedding", f"{names.id or 'id'} AS id"
-    text = f", {names.text} AS text" if names.text else ""
-    distance = f"{vector} <=> $vector::vector"
-    table = names.collection
-    return {
-        "body": f"SELECT {columns}, 1 - ({distance}) AS score{text} FROM {table} ORDER BY {distance} LIMIT $depth",  # noqa: S608 (checked names)
-        "sample": f"SELECT {columns}{text} FROM {table} ORDER BY random() LIMIT $count",  # noqa: S608
-        "results": "rows",
-        "id": "id",
-        "score": "score",
-        "scores": "scores",
-        "text": names.text and "text",
-    }
-
-
-def _milvus(names: Names) -> dict[str, Json]:
-    output = {"output_fields": [name for name in (names.id, names.text) if name]}
-    anns = {"anns_field": names.vector} if names.vector else {}
-    return {
-        "path": names.collection,
-        "body": {"data": ["$vector"], "limit": "$depth", **anns, **output},
-        "sample": {"filter": "", "limit": "$count", **output},
-        "results": "results",
-        "id": f"entity.{names.id}" if names.id else "id",
-        "score": "distance",
-        "text": names.text and f"entity.{names.text}",
-    }
+_OVER_HTTP: Mapping[str, Callable[[Names, bool], dict[str, Json]]] = {
+    "qdrant": _qdrant,
+    "elasticsearch": _elasticsearch,
+    "weaviate": _weaviate,
+    "http": _none,
+}
