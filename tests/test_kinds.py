@@ -12,7 +12,7 @@ from taugate.policy.names import ThresholdKind
 from taugate.policy.policy import POLICIES
 from taugate.policy.score_relevance import SCALES, ScoreScale
 from taugate.release.names import INDEX_KINDS, METHODS, STATEMENTS, Kind, Method, Statement
-from taugate.retrieval.rerank.reranker import RerankerKind
+from taugate.release.search_records import RerankerKind
 
 ROOT = Path(taugate.__file__).parent
 # Names of kinds, and the folder that defines them.

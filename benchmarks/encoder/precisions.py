@@ -10,8 +10,8 @@ import numpy as np
 
 from taugate.calibration.encoding.source import CheaperPrecision, cheaper_encoder
 from taugate.calibration.export.weights import quantize
+from taugate.release.encoder import MODEL
 from taugate.retrieval.encoder.encoder import GRAPH_FILES, ExportedEncoder
-from taugate.retrieval.encoder.graph import MODEL
 
 _QUESTIONS, _ROUNDS, _TOGETHER = 160, 5, (1, 16)
 SETS = ("squad_v2_dev", "covidqa_chunks", "cosqa", "scifact")

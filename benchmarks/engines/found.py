@@ -23,8 +23,9 @@ from taugate.evidence.acceptance import GateCandidate, judge
 from taugate.evidence.clusters import SamplingUnits
 from taugate.evidence.divisions import Parents
 from taugate.policy.arrays import Float32, dense_of
+from taugate.release.engine import EngineRecord
 from taugate.release.search_records import GateRecord
-from taugate.retrieval.engines.connect import EngineRecord, SampleDigest, open_verified, sampled_positions, shard_digest
+from taugate.retrieval.engines.connect import SampleDigest, open_verified, sampled_positions, shard_digest
 from taugate.retrieval.engines.engine import Engine, Rows
 from taugate.retrieval.engines.search import EngineIndex
 from taugate.retrieval.index.flat import SPARE, FlatIndex

@@ -16,7 +16,7 @@ PAGE = Page[EnginePlan](
     module="benchmarks.engines.tables",
     title="# Engines: what they find, beside exact search",
     introduction="""\
-An engine proposes candidates; Taugate scores them again in float32 ([how](../../docs/serving.md#documents-in-an-engine)). This page measures whether
+An engine proposes candidates; Taugate scores them again in float32 ([how](../../docs/how-to/use-an-engine.md#what-changes)). This page measures whether
 results equal those of exact search in the process, to the bit, and whether the memory of a calibration grows with the corpus. The line
 under each heading repeats its measurement. `make engine-tests` runs the tests that every engine has to pass, on a Milvus server of its own.
 

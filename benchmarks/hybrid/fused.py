@@ -16,12 +16,12 @@ from taugate.calibration.encoding.source import DEFAULT_ENCODER
 from taugate.calibration.metrics.inputs import clusters
 from taugate.calibration.metrics.judging import max_own_passages, own_passages_of, ranking_outcomes
 from taugate.data.corpus import CORPUS
+from taugate.data.generation.generate import MAX_QUERIES, generate_crops
 from taugate.data.judgements import GENERATED
 from taugate.data.labelled_queries import LabelledQuery
 from taugate.data.queries import QUERIES
 from taugate.evidence.acceptance import DEPTH, RankingOutcomes
 from taugate.evidence.clusters import SamplingUnits
-from taugate.ingestion.queries.generate import MAX_QUERIES, generate_crops
 from taugate.policy.arrays import Float32, dense_of
 from taugate.retrieval.index.lexical import LexicalIndex, share_of
 from taugate.retrieval.index.postings import K1, B

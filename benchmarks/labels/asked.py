@@ -17,6 +17,7 @@ from taugate.calibration.metrics.judging import judge_queries
 from taugate.calibration.relevance.model import estimate_relevance
 from taugate.data.beir import Dataset
 from taugate.data.corpus import CORPUS
+from taugate.data.generation.generate import MAX_QUERIES, generate_crops
 from taugate.data.judgements import GENERATED
 from taugate.data.queries import QUERIES
 from taugate.evidence.clusters import ClusterIds, SamplingUnits
@@ -24,7 +25,6 @@ from taugate.evidence.divisions import QueryRoles
 from taugate.evidence.few_labels.population import hit_scores, loss_scores, losses
 from taugate.evidence.few_labels.prediction_powered import candidate_thresholds
 from taugate.evidence.few_labels.shares import JudgedSample, UnjudgedSample
-from taugate.ingestion.queries.generate import MAX_QUERIES, generate_crops
 from taugate.policy.arrays import Float32, Float64
 from taugate.retrieval.index.flat import FlatIndex
 

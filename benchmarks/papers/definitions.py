@@ -35,16 +35,16 @@ DEFINITIONS: dict[str, tuple[tuple[str, str, str, str], ...]] = {
         ("folds of unseen queries", "Appendix B", "calibrate --projection", "calibration/acceptance/projection.py"),
     ),
     _GENERATION: (
-        ("independent cropping, word deletion", "§3, Table 1", "queries --method crop", "ingestion/queries/generate.py"),
-        ("questions of a language model", "§3, Appendix A", "queries --method local, endpoint", "ingestion/queries/prompt.py"),
+        ("independent cropping, word deletion", "§3, Table 1", "queries --method crop", "data/generation/generate.py"),
+        ("questions of a language model", "§3, Appendix A", "queries --method local, endpoint", "plugins/label/src/taugate_label/question_prompt.py"),
         ("Recall@100, Precision@10", "Table 8", "calibrate (report)", "evidence/measure.py"),
-        ("lost questions", "§6.1", "queries", "ingestion/queries/generate.py"),
+        ("lost questions", "§6.1", "queries", "data/generation/generate.py"),
         ("contrastive loss with in-batch negatives", "§4.1", "adapt", "plugins/adapt/src/taugate_adapt/training/fine_tuning.py"),
     ),
     _DIVERSITY: (
         ("cosine distance, silhouette, topic entropy", "§3.4.2, Table 2", "calibrate", "calibration/query_set/measure.py"),
-        ("a share of the chunks of each document", "§3.1", "queries --per-document .3", "ingestion/queries/generate.py"),
-        ("no question if a document says too little", "§3.2.1", "queries --method endpoint", "ingestion/queries/prompt.py"),
+        ("a share of the chunks of each document", "§3.1", "queries --per-document .3", "data/generation/generate.py"),
+        ("no question if a document says too little", "§3.2.1", "queries --method endpoint", "plugins/label/src/taugate_label/question_prompt.py"),
         ("hard negatives", "§3.2.2", "adapt", "plugins/adapt/src/taugate_adapt/pairs.py"),
     ),
 }  # fmt: skip

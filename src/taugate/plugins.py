@@ -19,6 +19,7 @@ _OURS: Final[dict[str, dict[Group, tuple[str, ...]]]] = {
     "taugate-label": {"commands": ("judge", "queries", "traffic")},
     "taugate-adapt": {"commands": ("adapt",)},
     "taugate-engines": {"commands": ("encode",), "engines": ("milvus", "pgvector"), "stores": ("milvus", "pgvector")},
+    "taugate-kernel": {"encoders": ("kernel",)},
     "taugate-playground": {"pages": ("playground",)},
 }
 

@@ -10,7 +10,7 @@ import pytest
 
 from taugate.data.beir import Dataset, read_dataset
 from taugate.errors import InputError
-from taugate.retrieval.documents.store import TEXTS
+from taugate.release.layout import TEXTS
 
 DOCUMENTS = [
     {"_id": "d1", "title": "Slump", "text": "soft concrete flows", "metadata": {"year": 2001, "grade": None}},

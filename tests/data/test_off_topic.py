@@ -4,8 +4,8 @@ from collections import Counter
 
 import pytest
 
+from taugate.data.generation.generate import normalized
 from taugate.data.questions import QuestionRule, off_topic_example, off_topic_questions, off_topic_sent, off_topic_table
-from taugate.ingestion.queries.generate import normalized
 
 
 def test_halves_have_many_questions_of_a_kind() -> None:

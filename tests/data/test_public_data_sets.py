@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from taugate.data.beir import Dataset, read_dataset
+from taugate.data.generation.generate import sample_documents
 from taugate.data.labelled_queries import is_same_text
 from taugate.errors import InputError
-from taugate.ingestion.queries.generate import sample_documents
 from taugate.retrieval.documents.store import Document
 
 HEADER = "query-id\tcorpus-id\tscore\n"

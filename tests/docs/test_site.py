@@ -45,11 +45,27 @@ def test_python_api_comes_from_docstrings(site: Path) -> None:
         assert f'id="{name}"' in page
 
 
+def test_navigation_has_at_most_seven_entries() -> None:
+    assert len(build.read_configuration()["nav"]) <= 7
+
+
+def test_address_of_moved_page_leads_to_new_one(site: Path) -> None:
+    text = (site / "how-to" / "judge.html").read_text(encoding="utf-8")
+    assert 'href="labels.html#judge-results"' in text
+    assert {page for page in build.moved() if not (site / page).with_suffix(".html").is_file()} == set()
+
+
+@pytest.mark.parametrize("new", ["gone.md", "here.md#nowhere"])
+def test_moved_page_needs_an_address(new: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here.html").write_text('<h1 id="here">Here</h1>', encoding="utf-8")
+    monkeypatch.setattr(build, "moved", lambda: {"old.md": new})
+    with pytest.raises(build.SiteError, match=r"old\.md leads to .+, which does not exist"):
+        build.write_redirects(tmp_path)
+
+
 def test_search_index_has_every_page(site: Path) -> None:
     index = (site / "search.json").read_text(encoding="utf-8")
-    assert {
-        page for page in ("glossary.html", "how-to/rotate-a-key.html", "settings.html") if page not in index
-    } == set()
+    assert {page for page in ("glossary.html", "how-to/labels.html", "settings.html") if page not in index} == set()
 
 
 def test_pages_name_no_other_host(site: Path) -> None:

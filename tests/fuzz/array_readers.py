@@ -14,13 +14,14 @@ from taugate.policy.abstention import MODEL_SIGNALS, AnswerScore
 from taugate.policy.background import Background
 from taugate.policy.names import PolicyKind
 from taugate.policy.relevance import FEATURES, Logistic, OnTopic, Relevance
+from taugate.release.encoder import LAYOUT, MODEL, WEIGHTS
 from taugate.release.layout import ABSTENTION, LEXICAL, METADATA, OUTCOMES, REFERENCE, RELEVANCE
 from taugate.release.queries import Outcomes, Reference, threshold_curve
 from taugate.retrieval.documents.filters import OneOf, Range
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import Document, DocumentStore
-from taugate.retrieval.encoder.bert import LINEARS, WEIGHTS, BertModel, processor_path
-from taugate.retrieval.encoder.graph import LAYOUT, MODEL, GraphWeights
+from taugate.retrieval.encoder.bert import LINEARS, BertModel, processor_path
+from taugate.retrieval.encoder.graph import GraphWeights
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.index.word_match import word_reader

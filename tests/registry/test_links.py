@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from taugate.registry.catalog import current_id
-from taugate.retrieval.encoder.encoder import CONFIG
-from taugate.retrieval.encoder.tokenizer import TOKENIZER
+from taugate.release.encoder import CONFIG, TOKENIZER
 from taugate.retrieval.loading import EncoderFolder
 from taugate.retrieval.reader import load
 from taugate.service.access.authorization import _stamp

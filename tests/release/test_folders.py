@@ -3,8 +3,8 @@
 import pytest
 
 from taugate.registry.catalog import find, release_ids
+from taugate.release.files import KINDS, names_of
 from taugate.release.verify import check_optional_files, verify_searchable
-from taugate.retrieval.folders import KINDS, names_of
 from tests.compatibility.write import FOLDER
 
 
@@ -13,7 +13,7 @@ def test_every_file_has_one_kind(name: str) -> None:
     releases = FOLDER / "releases" / name
     release = find(releases, release_ids(releases)[0])
     manifest = verify_searchable(release)
-    kinds = [kind.names(manifest) for kind in KINDS]
+    kinds = [kind(manifest) for kind in KINDS]
     every = [file for kind in kinds for file in (*kind.required, *kind.optional)]
     assert len(every) == len({*every})
     assert {*manifest.files} <= {*every}

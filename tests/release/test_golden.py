@@ -9,8 +9,9 @@ import pytest
 from taugate.errors import ReleaseError
 from taugate.policy.arrays import Float32
 from taugate.registry.catalog import current_id
-from taugate.release.golden import GoldenQuery, check, differences, read_golden, search
+from taugate.release.golden import GoldenQuery, read_golden
 from taugate.release.layout import GOLDEN
+from taugate.retrieval.golden import check, differences, search
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.hybrid import vector_index
 from taugate.retrieval.index.top_k import TopK

@@ -19,10 +19,10 @@ from taugate.errors import ReleaseError
 from taugate.registry.catalog import current_id, find, release_ids
 from taugate.registry.promotion import promote
 from taugate.registry.writer import write
+from taugate.release.files import names_of
 from taugate.release.layout import CURRENT, MANIFEST, content_digest, is_release_id
 from taugate.release.manifest import Manifest
 from taugate.release.verify import verify
-from taugate.retrieval.folders import names_of
 from tests.compatibility.write import FOLDER
 
 FILES = names_of(verify(find(FOLDER / "releases" / "schema-2-last")))  # of a release with a corpus

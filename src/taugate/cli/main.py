@@ -16,8 +16,8 @@ from importlib.util import find_spec
 import click
 
 from taugate import plugins
-from taugate.cli.terminal.command import Group, check_words, in_colour
-from taugate.cli.terminal.output import say
+from taugate.cli.terminal.command import Group, check_words
+from taugate.cli.terminal.output import in_colour, say
 from taugate.cli.terminal.process import INTERRUPTED, MESSAGE, READER_GONE, interrupted, reader_is_gone
 from taugate.errors import TaugateError
 from taugate.storage.folders import set_missing_home

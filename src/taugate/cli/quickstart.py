@@ -117,8 +117,8 @@ def _write_sample(data: Path) -> tuple[str, int]:
 def _import_folder(importing: click.Command, folder: Path, data: Path) -> tuple[str, int]:
     """Import a folder of files, and crop queries if it has no labels; returns a question that it answers, and K."""
     from taugate.data.corpus import CORPUS
+    from taugate.data.generation.generate import MAX_QUERIES, generate_crops
     from taugate.data.lines import read_objects
-    from taugate.ingestion.queries.generate import MAX_QUERIES, generate_crops
 
     existed = data.parent.exists()
     try:

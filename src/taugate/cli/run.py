@@ -12,6 +12,7 @@ from pydantic.dataclasses import dataclass
 
 from taugate.cli.terminal.options import Appearance, AsJson, command_of, option
 from taugate.cli.terminal.output import print_result, say, say_labelled
+from taugate.data.generation.generate import generate_crops
 from taugate.data.judgements import GENERATED, qrels_of
 from taugate.data.runs.presets import Names, open_store, preset
 from taugate.data.runs.recording import (
@@ -26,7 +27,6 @@ from taugate.data.runs.recording import (
 from taugate.data.runs.search_request import ExternalStore, Fields, StoreRequest, StoreSearch
 from taugate.errors import InputError
 from taugate.evidence.options import Advice, Options
-from taugate.ingestion.queries.generate import generate_crops
 from taugate.retrieval.engines.connect import TOKEN_FILE
 from taugate.storage.files import Json, read_secret, sha256_json
 

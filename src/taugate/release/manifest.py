@@ -10,6 +10,8 @@ from pydantic_core import PydanticCustomError
 
 from taugate.policy.score_relevance import ScoreScale
 from taugate.release.adaptation import AdaptationRecord
+from taugate.release.encoder import EncoderConfig
+from taugate.release.engine import EngineRecord
 from taugate.release.evidence import (
     Alternative,
     DriftRecord,
@@ -40,8 +42,6 @@ from taugate.release.state import (
     certified_loss,
     state_in_words,
 )
-from taugate.retrieval.encoder.encoder import EncoderConfig
-from taugate.retrieval.engines.connect import EngineRecord
 
 SCHEMA_VERSION: Literal[3] = 3
 

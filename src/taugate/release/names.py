@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from taugate.errors import ReleaseError
 
@@ -16,10 +16,13 @@ MIN_FOR_CODES = CENTROIDS_A_CODE * POINTS_A_CENTROID
 # An upper limit of the weight only rules out mistakes: at this weight, the cosine hardly matters.
 MAX_WEIGHT = 10.0
 
+# Kinds of the values of a field; an ISO date is both a text and a date.
+BOOLEANS, NUMBERS, TEXTS, DATES = range(4)
+KINDS = ("booleans", "numbers", "texts", "dates")  # for messages
+_MAX_NAME_LENGTH = 40  # characters of a field's name in a message
+
 Method = Literal["bootstrap", "non-inferiority", "risk-control", "fixed"]
 Statement = Literal["high-probability", "expected-loss"]
-
-_NONE: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -111,23 +114,9 @@ STATEMENTS: Mapping[str, LossStatement] = {
 }
 
 
-class FileNames(NamedTuple):
-    """The names of the files of one kind of content, by a manifest.
-
-    Attributes:
-        required: Files that must be there.
-        optional: Files that may be there.
-        recorded: Optional files that must be there, or must not, by the records of the manifest.
-    """
-
-    required: frozenset[str] = _NONE
-    optional: frozenset[str] = _NONE
-    recorded: Mapping[str, bool] = {}
-
-
 @dataclass(frozen=True)
 class ReleaseFolder:
-    """One kind of content; a subclass has `names`, `write` and `open`.
+    """One kind of content; a subclass has `write` and `open`.
 
     Attributes:
         path: Folder of the files: of the release, or one in it.
@@ -139,3 +128,8 @@ class ReleaseFolder:
 def disagreement(release: Path, name: str) -> ReleaseError:
     """Return the error for a file or folder that the manifest has and the release has not, or the other way round."""
     return ReleaseError(f"{release}: the manifest and its files disagree on {name}; calibrate again")
+
+
+def shown(name: str) -> str:
+    """Return the name of a field for a message, shortened if it is long."""
+    return name if len(name) <= _MAX_NAME_LENGTH else f"{name[:_MAX_NAME_LENGTH]}…"

@@ -1,9 +1,9 @@
 """Records of how a release searches, in one stage or two, and of the evidence for it."""
 
-import hashlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Self
+from typing import Literal, Self
 
 import numpy as np
 import orjson
@@ -11,23 +11,29 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from taugate.errors import ReleaseError
 from taugate.policy.score_relevance import RerankerScale
+from taugate.release.encoder import Precision
 from taugate.release.evidence import EvidenceRecord, Interval, Record, RelevanceRecord
 from taugate.release.names import MAX_WEIGHT
 from taugate.release.outcome_records import MetricsRecord, PolicyRecord
 from taugate.release.refusal_records import RefusalRecord
-from taugate.retrieval.encoder.bert import Precision
-from taugate.retrieval.rerank.late_interaction import TokenVectors
-from taugate.retrieval.rerank.reranker import KnownPair, RerankerKind
 from taugate.storage.files import read_bounded
-
-if TYPE_CHECKING:  # loads FAISS
-    from taugate.retrieval.index.lexical import LexicalIndex
-
 
 Verdict = Literal["admitted", "worse", "cannot tell"]
 # The unit whose mean loss was shown to be below the margin. For the average document, this limits each document's
 # weight, however many queries it has.
 GateStatement = Literal["query", "document", "document and query"]
+
+RerankerKind = Literal["cross-encoder", "late-interaction", "endpoint"]
+
+
+@dataclass(frozen=True, slots=True)
+class KnownPair:
+    """A pair of a query and a document with its score at calibration, to check a reranker."""
+
+    query: str
+    document: str
+    score: float
+
 
 _PAIRS = TypeAdapter(list[KnownPair])
 _MAX_PAIRS_BYTES = 1 << 20  # a hundred times what a calibration writes
@@ -65,17 +71,6 @@ class LexicalRecord(Record):
     b: float = Field(ge=0, le=1)
     terms: int
     sha256: str
-
-    @classmethod
-    def of(cls, words: "LexicalIndex", weight: float) -> Self:
-        """Record the lexical part of a search."""
-        return cls(
-            weight=weight,
-            k1=words.statistics.k1,
-            b=words.statistics.b,
-            terms=len(words.vocabulary),
-            sha256=hashlib.sha256(words.to_bytes()).hexdigest(),
-        )
 
 
 ProjectionKind = Literal["query-pca", "query-document-pca"]
@@ -200,11 +195,10 @@ class TokenVectorsRecord(Record):
     bytes_per_passage: float = Field(gt=0)
 
     @classmethod
-    def of(cls, vectors: TokenVectors, positions: Sequence[int]) -> Self:
-        """Describe the vectors of some documents."""
-        count = sum(len(vectors[position].steps) for position in positions)
-        size = count * (vectors.dimension + np.dtype(np.float32).itemsize)
-        return cls(dtype="int8", dimension=vectors.dimension, count=count, bytes_per_passage=size / len(positions))
+    def of(cls, dimension: int, counts: Sequence[int]) -> Self:
+        """Describe the vectors of documents that have so many each."""
+        size = sum(counts) * (dimension + np.dtype(np.float32).itemsize)
+        return cls(dtype="int8", dimension=dimension, count=sum(counts), bytes_per_passage=size / len(counts))
 
 
 class SecondStageRecord(Record):

@@ -22,11 +22,11 @@ from pydantic import ValidationError
 
 from taugate.errors import InputError, ReleaseError
 from taugate.policy.policy import POLICIES
+from taugate.release.files import names_of
 from taugate.release.layout import MANIFEST, MANIFEST_BYTES, RELEVANCE, SIGNATURE, content_digest, stored_files
 from taugate.release.manifest import SCHEMA_VERSION, FileRecord, Manifest, ReleaseManifest, RunManifest
 from taugate.release.names import disagreement
 from taugate.release.records import SCHEMA_2, migrated
-from taugate.retrieval.folders import names_of
 from taugate.storage.files import Json, open_regular, read_bounded
 
 if TYPE_CHECKING:

@@ -12,38 +12,22 @@ from taugate.policy.abstention import AnswerRule, AnswerScore
 from taugate.policy.policy import Policy, StratumThresholds
 from taugate.policy.relevance import Relevance
 from taugate.policy.score_relevance import ScoreRelevance
-from taugate.release import golden
-from taugate.release.golden import GoldenQuery
-from taugate.release.layout import (
-    ABSTENTION,
-    FIRST_STAGE_FOLDER,
-    GOLDEN,
-    KNOWN_PAIRS,
-    LEXICAL,
-    OUTCOMES,
-    PROJECTION,
-    QUESTIONS,
-    REFERENCE,
-    RELEVANCE,
-    REPORT,
-    RERANKER_FOLDER,
-)
+from taugate.release.files import RERANKER_FILES
+from taugate.release.layout import ABSTENTION, FIRST_STAGE_FOLDER, KNOWN_PAIRS, LEXICAL, RELEVANCE, TOKEN_VECTORS
 from taugate.release.manifest import Manifest, ReleaseManifest
-from taugate.release.names import FileNames, ReleaseFolder
-from taugate.release.search_records import SecondStageRecord, read_pairs, write_pairs
+from taugate.release.names import ReleaseFolder
+from taugate.release.search_records import KnownPair, SecondStageRecord, read_pairs, write_pairs
 from taugate.retrieval.documents.filters import composed, sort_key
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.word_match import index_of, word_reader
-from taugate.retrieval.loading import Corpus, CorpusFolder, EncoderFolder
-from taugate.retrieval.rerank import cross_encoder, token_encoder
+from taugate.retrieval.loading import Corpus
 from taugate.retrieval.rerank.cross_encoder import CrossEncoder
-from taugate.retrieval.rerank.late_interaction import TOKEN_VECTORS, LateInteraction, TokenVectors
-from taugate.retrieval.rerank.reranker import KnownPair, Reranker, TextReranker, TextScorer
+from taugate.retrieval.rerank.late_interaction import LateInteraction, TokenVectors
+from taugate.retrieval.rerank.reranker import Reranker, TextReranker, TextScorer
 from taugate.retrieval.rerank.stage import FIRST_SCORE, SecondStage, SecondStageRule
 from taugate.retrieval.rerank.token_encoder import TokenEncoder
 
 _log = logging.getLogger(__name__)
-_MODEL_FILES = frozenset({*cross_encoder.FILES, *token_encoder.FILES})
 _ENDPOINT_SECONDS = 5.0  # to score the known pairs at load, before the first stage serves alone
 OpenReranker = Callable[[str | None], TextScorer]  # given the model's name in requests
 
@@ -53,16 +37,6 @@ class ModelsFolder(ReleaseFolder):
 
     The folder of a release has those of its last stage, FIRST_STAGE_FOLDER those of the first of two.
     """
-
-    @staticmethod
-    def names(manifest: Manifest) -> FileNames:
-        """Return the names of the files of all stages."""
-        recorded = {}
-        for folder, stage in (("", manifest), (f"{FIRST_STAGE_FOLDER}/", manifest.first_stage)):
-            is_there = not folder or stage is not manifest
-            recorded[folder + RELEVANCE] = is_there and stage.relevance is not None
-            recorded[folder + ABSTENTION] = is_there and stage.answer_threshold is not None
-        return FileNames(optional=frozenset(recorded), recorded=recorded)
 
     def write(self, relevance: Relevance | ScoreRelevance | None, answer_score: AnswerScore | None) -> None:
         """Write the models that there are, with the words of refusals; raises OSError if that fails."""
@@ -118,17 +92,6 @@ class ModelsFolder(ReleaseFolder):
 class RerankerFolder(ReleaseFolder):
     """The second stage: its model unless that is behind an endpoint, and the pairs that check it."""
 
-    @staticmethod
-    def names(manifest: Manifest) -> FileNames:
-        """Return the names of its files."""
-        second = manifest.second_stage
-        recorded = {
-            f"{RERANKER_FOLDER}/{KNOWN_PAIRS}": second is not None,
-            f"{RERANKER_FOLDER}/{TOKEN_VECTORS}": second is not None and second.token_vectors is not None,
-        }
-        models = frozenset(f"{RERANKER_FOLDER}/{name}" for name in _MODEL_FILES)
-        return FileNames(optional=models | frozenset(recorded), recorded=recorded)
-
     def write(
         self,
         model: Path | None,
@@ -149,7 +112,7 @@ class RerankerFolder(ReleaseFolder):
         """
         self.path.mkdir()
         if model is not None:
-            for name in _MODEL_FILES:
+            for name in RERANKER_FILES:
                 if (model / name).exists():  # there is one model of several kinds
                     shutil.copyfile(model / name, self.path / name)
         if token_vectors is not None:
@@ -220,48 +183,3 @@ def _stratum_thresholds(manifest: Manifest) -> StratumThresholds | None:
         key: tau for value, tau in taus.items() if tau is not None and forms[key := sort_key(value)] == 1
     }
     return StratumThresholds(composed(manifest.strata.field), alone)
-
-
-class MeasuredFolder(ReleaseFolder):
-    """What a calibration measured: queries, their scores and outcomes, a projection, and the report."""
-
-    @staticmethod
-    def names(manifest: Manifest) -> FileNames:
-        """Return the names of its files: QUESTIONS is not in a release with erased documents, which it may quote."""
-        return FileNames(
-            frozenset({GOLDEN, REFERENCE, REPORT}),
-            frozenset({OUTCOMES, QUESTIONS, PROJECTION}),  # 0.1 wrote neither of the first two
-            {PROJECTION: manifest.projection is not None},
-        )
-
-    def write(self, queries: Sequence[GoldenQuery], report: str) -> None:
-        """Write the golden queries and the report; raises OSError if that fails."""
-        golden.write_golden(self.path / GOLDEN, queries)
-        (self.path / REPORT).write_text(report, encoding="utf-8")
-
-
-class RunFolder(ReleaseFolder):
-    """What a release of a run has; it has no corpus."""
-
-    @staticmethod
-    def names(manifest: ReleaseManifest) -> FileNames:
-        """Return the names of its files."""
-        recorded = {RELEVANCE: manifest.relevance is not None}
-        return FileNames(frozenset({REFERENCE, OUTCOMES, REPORT}), frozenset({ABSTENTION, GOLDEN, RELEVANCE}), recorded)
-
-
-KINDS = (CorpusFolder, EncoderFolder, ModelsFolder, RerankerFolder, MeasuredFolder)
-
-
-def names_of(manifest: ReleaseManifest) -> FileNames:
-    """Return the names of all files that a release has, or may have, by its manifest."""
-    searched = manifest.searchable
-    if searched is None:
-        return RunFolder.names(manifest)
-    kinds = [kind.names(searched) for kind in KINDS]
-    recorded = {name: expected for kind in kinds for name, expected in kind.recorded.items()}
-    return FileNames(
-        frozenset[str]().union(*(kind.required for kind in kinds)),
-        frozenset[str]().union(*(kind.optional for kind in kinds)),
-        recorded,
-    )

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.errors import InputError, ReleaseError
-from taugate.policy.abstention import needs_words
 from taugate.policy.background import Read, ReadDocuments
+from taugate.release.encoder import FILES
 from taugate.release.layout import (
     ENCODER_FOLDER,
     ENCODER_FOLDERS,
@@ -20,15 +20,15 @@ from taugate.release.layout import (
     MANIFEST,
     METADATA,
     QUERY_FOLDER,
+    TEXTS,
 )
 from taugate.release.manifest import Manifest
-from taugate.release.names import INDEX, INDEX_KINDS, VECTORS, FileNames, ReleaseFolder, disagreement
+from taugate.release.names import INDEX, ReleaseFolder, disagreement
 from taugate.retrieval.documents.metadata import Metadata
-from taugate.retrieval.documents.store import OFFSETS, TEXTS, Documents, DocumentStore
-from taugate.retrieval.encoder.encoder import CONFIG, FILES, ExportedEncoder, RequestedPrecision
+from taugate.retrieval.documents.store import Documents, DocumentStore
+from taugate.retrieval.encoder.encoder import ExportedEncoder, RequestedPrecision
 from taugate.retrieval.encoder.endpoint_record import EndpointAccess
 from taugate.retrieval.encoder.loading import OwnVectors, load_encoder
-from taugate.retrieval.encoder.tokenizer import TOKENIZER
 from taugate.retrieval.engines.connect import EngineAccess
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.top_k import Index, Passages
@@ -41,16 +41,6 @@ if TYPE_CHECKING:  # loads FAISS
 
 class EncoderFolder(ReleaseFolder):
     """An encoder: that of documents and queries, or one of queries alone."""
-
-    @staticmethod
-    def names(manifest: Manifest) -> FileNames:
-        """Return the names of the files of all encoders."""
-        if not manifest.reads_texts:
-            return FileNames()
-        stored = {CONFIG} if manifest.encoder.runtime == "endpoint" else {*FILES}
-        required = frozenset(f"{ENCODER_FOLDER}/{name}" for name in stored & {TOKENIZER, CONFIG})
-        every = frozenset(f"{folder}/{name}" for folder in ENCODER_FOLDERS for name in stored)
-        return FileNames(required, every - required)
 
     def write(self, source: Path) -> None:
         """Copy the files of an exported encoder from a folder, and no others.
@@ -164,26 +154,7 @@ class StoredDocuments(Protocol):
 
 
 class CorpusFolder(ReleaseFolder):
-    """The vectors, texts, metadata and words of the documents.
-
-    Attributes:
-        IN_ENGINE: Files whose contents are in the engine, if there is one.
-    """
-
-    IN_ENGINE = frozenset({INDEX, VECTORS, TEXTS, OFFSETS, METADATA})
-
-    @staticmethod
-    def names(manifest: Manifest) -> FileNames:
-        """Return the names of its files."""
-        refusing, recorded = manifest.first_stage.answer_threshold, {LEXICAL: manifest.lexical is not None}
-        if refusing is not None and needs_words(refusing[0]) and LEXICAL in manifest.files:
-            recorded = {}  # words for the score of refusals, which has them in its own file in earlier releases
-        if manifest.engine is not None:
-            return FileNames(optional=frozenset({LEXICAL}), recorded=recorded)
-        has_vectors = VECTORS in manifest.files
-        recorded[VECTORS] = has_vectors == (has_vectors in INDEX_KINDS[manifest.index.kind].vectors_beside)
-        optional = frozenset({VECTORS, METADATA})
-        return FileNames(CorpusFolder.IN_ENGINE - optional, optional | {LEXICAL}, recorded)
+    """The vectors, texts, metadata and words of the documents."""
 
     def write(self, vectors: Index, documents: StoredDocuments, metadata: Metadata) -> None:
         """Write vectors, texts and metadata; those of an engine are not written.

@@ -7,17 +7,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from taugate.errors import EncoderUnavailable, EncoderUnsupported, EngineUnavailable, ReleaseError
-from taugate.release import golden
 from taugate.release import queries as questions
-from taugate.release.golden import GoldenQuery
+from taugate.release.encoder import Precision
+from taugate.release.golden import GoldenQuery, read_golden
 from taugate.release.layout import FIRST_STAGE_FOLDER, GOLDEN, PROJECTION, QUESTIONS, REFERENCE, RERANKER_FOLDER
 from taugate.release.manifest import Manifest
 from taugate.release.names import INDEX
 from taugate.release.queries import Reference
 from taugate.release.verify import TrustedKeys, check_optional_files, verify_searchable
+from taugate.retrieval import golden
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import Documents
-from taugate.retrieval.encoder.bert import Precision
 from taugate.retrieval.encoder.encoder import ExportedEncoder, RequestedPrecision
 from taugate.retrieval.encoder.endpoint_record import EndpointAccess
 from taugate.retrieval.engines.connect import EngineAccess
@@ -144,7 +144,7 @@ def _open(
     reference = Reference.load(release / REFERENCE)
     if reference.top.shape[1] != min(policy.k, len(index)):
         raise ReleaseError(f"{release / REFERENCE}: is of another K than the policy; calibrate again")
-    queries = golden.read_golden(release / GOLDEN)
+    queries = read_golden(release / GOLDEN)
     listed = questions.read_calibration_questions(release / QUESTIONS)
 
     def open_with(encoder: ExportedEncoder) -> Release:

@@ -27,7 +27,6 @@ from taugate.storage.tensors import read_tensors, write_tensors
 _BLOCK_NUMBERS = 1 << 21  # limits a block's float64 copy to 16 MB; larger blocks take twice as long
 
 
-MAX_DIMENSIONS = 1 << 16  # far beyond any real encoder, so that a forged file or request cannot claim all memory
 # A vector of float16 numbers that was normalized has a length of 1 ± .001, and one of bfloat16 numbers 1 ± .004.
 _UNIT = 0.005
 # A vector that was normalized in float32 keeps its bits, so that it scores as where it was made; its length is off by

@@ -15,12 +15,11 @@ from taugate.calibration.export.weights import quantize
 from taugate.cli import main as cli
 from taugate.errors import EncoderError, ReleaseError
 from taugate.registry.catalog import current_id
-from taugate.release import golden
+from taugate.release.encoder import MODEL, WEIGHTS
 from taugate.release.golden import GoldenQuery
+from taugate.retrieval import golden
 from taugate.retrieval.encoder import bert
-from taugate.retrieval.encoder.bert import WEIGHTS
 from taugate.retrieval.encoder.encoder import ExportedEncoder
-from taugate.retrieval.encoder.graph import MODEL
 from taugate.retrieval.query import Query
 from taugate.retrieval.reader import load
 from taugate.retrieval.retriever import Retriever

@@ -14,10 +14,10 @@ from taugate.calibration.export import weights
 from taugate.calibration.export.onnx_export import PROBES
 from taugate.calibration.export.weights import quantize
 from taugate.errors import ReleaseError
+from taugate.release.encoder import DATA, LAYOUT, MODEL
 from taugate.release.verify import verify
 from taugate.retrieval.encoder.bert import processor_path
 from taugate.retrieval.encoder.encoder import ExportedEncoder
-from taugate.retrieval.encoder.graph import DATA, LAYOUT, MODEL
 from tests.calibration.commands import Capture, small
 from tests.calibration.export.architectures import EXPORTED, model_folder, transformer_folder
 

@@ -11,7 +11,7 @@ from scipy import stats
 
 from taugate.calibration.recalibration.settings import inherited_settings
 from taugate.cli import main as cli
-from taugate.ingestion.queries.generate import generate_crops
+from taugate.data.generation.generate import generate_crops
 from taugate.registry.catalog import current_id
 from taugate.release.manifest import Manifest
 from taugate.retrieval.reader import load

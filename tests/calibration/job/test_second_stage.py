@@ -19,12 +19,12 @@ from taugate.registry.catalog import find, release_ids
 from taugate.registry.erasure import erase
 from taugate.registry.promotion import promote, scorer_differs
 from taugate.release import queries
-from taugate.release.layout import QUESTIONS, RERANKER_FOLDER
+from taugate.release.encoder import Role
+from taugate.release.layout import QUESTIONS, RERANKER_FOLDER, TOKEN_VECTORS
 from taugate.release.manifest import Manifest
 from taugate.release.search_records import read_pairs
 from taugate.release.verify import verify_searchable
 from taugate.retrieval.documents.filters import OneOf
-from taugate.retrieval.encoder.encoder import Role
 from taugate.retrieval.engines.connect import EngineAccess
 from taugate.retrieval.folders import RerankerFolder
 from taugate.retrieval.loading import CorpusFolder
@@ -33,7 +33,7 @@ from taugate.retrieval.reader import load
 from taugate.retrieval.rerank import stage
 from taugate.retrieval.rerank.cross_encoder import CrossEncoder
 from taugate.retrieval.rerank.endpoint import reranker_endpoint
-from taugate.retrieval.rerank.late_interaction import TOKEN_VECTORS, LateInteraction, write_token_vectors
+from taugate.retrieval.rerank.late_interaction import LateInteraction, write_token_vectors
 from taugate.retrieval.rerank.token_encoder import TokenEncoder
 from taugate.retrieval.second_explanation import explain_stages
 from tests.calibration.update.corpora import mixed_changes, newer

@@ -20,8 +20,8 @@ from taugate.calibration.query_set.warnings import (
     wording_warnings,
 )
 from taugate.data.beir import read_dataset
+from taugate.data.generation.generate import crop
 from taugate.data.labelled_queries import LabelledQuery
-from taugate.ingestion.queries.generate import crop
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.index.flat import FlatIndex
 from tests.calibration.report.studies import sample_texts

@@ -15,7 +15,7 @@ from taugate.registry import history, promotion
 from taugate.registry.catalog import current_id, release_ids, shadow_id
 from taugate.release.verify import verify_searchable
 from tests.calibration.update.corpora import garbled, mixed_changes, newer
-from tests.ingestion.labels.traffic_log import TrafficLog
+from tests.data.traffic_log import TrafficLog
 from tests.registry.conftest import copy, first
 from tests.release.clones import clone
 

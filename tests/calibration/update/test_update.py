@@ -14,8 +14,8 @@ from taugate.calibration.progress import Job
 from taugate.calibration.settings.update import UpdateSettings
 from taugate.calibration.update.job import update as update_release
 from taugate.data.beir import read_dataset
+from taugate.data.generation.near_misses import near_misses
 from taugate.data.questions import off_topic_questions
-from taugate.ingestion.queries.near_misses import near_misses
 from taugate.registry import history, writer
 from taugate.registry.catalog import current_id, find, release_ids
 from taugate.registry.promotion import promote

@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 
 from taugate.errors import EncoderError, ReleaseError, RerankerUnavailable
+from taugate.release.encoder import MODEL, TOKENIZER
+from taugate.release.layout import TOKEN_VECTORS
 from taugate.retrieval.encoder.bert import PRECISIONS
-from taugate.retrieval.encoder.graph import MODEL
-from taugate.retrieval.encoder.tokenizer import TOKENIZER
 from taugate.retrieval.rerank import late_interaction
 from taugate.retrieval.rerank.late_interaction import (
-    TOKEN_VECTORS,
     LateInteraction,
     StoredTokens,
     TokenVectors,

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from taugate.data.traffic import learn_from_traffic
 from taugate.drift.query_log import LoggedJudgement, read_query_log
-from taugate.ingestion.labels.traffic import learn_from_traffic
 from taugate.registry.catalog import find
 from taugate.retrieval.documents.store import Document, DocumentStore, DocumentWriter
 from taugate.service.drift.watch import _MAX_EARLIER, Feedback

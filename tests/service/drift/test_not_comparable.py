@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from taugate.calibration.replay import read_log
+from taugate.data.traffic import NothingLearnedError, learn_from_traffic
 from taugate.drift.query_log import LoggedJudgement, LoggedQuery, read_query_log
-from taugate.ingestion.labels.traffic import NothingLearnedError, learn_from_traffic
 from taugate.retrieval.comparability import NotComparable
 from taugate.retrieval.documents.filter_schema import read_filter
 from taugate.retrieval.documents.metadata import Metadata

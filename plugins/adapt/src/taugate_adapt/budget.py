@@ -13,8 +13,9 @@ from taugate.calibration.progress import Job
 from taugate.data.labelled_queries import LabelledQuery
 from taugate.errors import EncoderError, InputError
 from taugate.release.adaptation import RecipeName
+from taugate.release.encoder import Role
 from taugate.retrieval.documents.store import DocumentStore
-from taugate.retrieval.encoder.encoder import ExportedEncoder, Role
+from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate_adapt.encoder_trainer import EncoderTrainer
 from taugate_adapt.pairs import AdaptationQueries
 from taugate_adapt.parts import TRAIN

@@ -25,10 +25,9 @@ from taugate.calibration.export.torch_model import load_model, refuse_unknown_mo
 from taugate.errors import EncoderError, InputError
 from taugate.policy.arrays import Float32
 from taugate.release.adaptation import ADAPTATION, DOCUMENTS, AdaptationRecord
+from taugate.release.encoder import DATA, MODEL, TOKENIZER
 from taugate.retrieval.encoder.encoder import ExportedEncoder
-from taugate.retrieval.encoder.graph import DATA, MODEL
 from taugate.retrieval.encoder.loading import load_encoder
-from taugate.retrieval.encoder.tokenizer import TOKENIZER
 from taugate.retrieval.loading import EncoderFolder
 from taugate.storage.files import disk_failure, set_mode, sha256_file, write_synced
 from taugate.storage.folders import link_or_copy, staging_folder

@@ -14,8 +14,8 @@ from taugate.calibration.comparison.measures import OtherTexts, ParaphrasedQueri
 from taugate.calibration.encoding.source import model_folder
 from taugate.calibration.metrics.embeddings import isotropy
 from taugate.calibration.progress import Job
+from taugate.data.generation.prompt import LanguageModel
 from taugate.errors import EncoderError, TaugateError
-from taugate.ingestion.queries.prompt import LanguageModel
 from taugate.release.adaptation import AdaptationRecord, RecipeTrial, StageRecord, TrainingRecord
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate_adapt.budget import check_encoding, plan_within

@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 
 from taugate.calibration.metrics.inputs import clusters
 from taugate.data.beir import Dataset
+from taugate.data.generation.generate import crop, sampling_key
 from taugate.data.labelled_queries import LabelledQuery
 from taugate.data.queries import PEOPLE
 from taugate.errors import InputError
 from taugate.evidence.divisions import Parents
-from taugate.ingestion.queries.generate import crop, sampling_key
 from taugate.policy.arrays import Float32
 from taugate.release.adaptation import PairsRecord
 from taugate.retrieval.documents.store import DocumentStore

@@ -9,10 +9,10 @@ from taugate.calibration.encoding.input_options import InputOptions
 from taugate.calibration.encoding.source import document_encoder, exported_encoder
 from taugate.calibration.progress import Job
 from taugate.data.beir import Dataset, read_dataset
+from taugate.data.generation.generate import read_accounting
 from taugate.data.judgements import check_split, qrels_of, splits_in
 from taugate.data.location import default_split, local_folder
 from taugate.errors import EncoderError
-from taugate.ingestion.queries.generate import read_accounting
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.encoder.loading import load_encoder
 from taugate.retrieval.hardware import onnxruntime_version

@@ -23,9 +23,10 @@ from taugate.data.labelled_queries import LabelledQuery
 from taugate.evidence.clusters import SamplingUnits
 from taugate.evidence.rules import GateSettings
 from taugate.release.adaptation import RERANKER_ADAPTATION, RerankerAdaptation, StageRecord
+from taugate.release.encoder import MODEL
 from taugate.retrieval.documents.store import DocumentStore
 from taugate.retrieval.encoder.encoder import ExportedEncoder
-from taugate.retrieval.encoder.graph import MODEL, Graph
+from taugate.retrieval.encoder.graph import Graph
 from taugate.retrieval.hardware import processors
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.rerank.reranker import Reranker

@@ -30,10 +30,11 @@ from taugate.calibration.export.torch_model import prompt_of
 from taugate.calibration.progress import Job
 from taugate.policy.arrays import Float32
 from taugate.release.adaptation import RerankerStage
+from taugate.release.encoder import Role
+from taugate.release.layout import TOKEN_VECTORS
 from taugate.retrieval.documents.store import Documents
-from taugate.retrieval.encoder.encoder import Role
 from taugate.retrieval.rerank.cross_encoder import CrossEncoder
-from taugate.retrieval.rerank.late_interaction import TOKEN_VECTORS, LateInteraction
+from taugate.retrieval.rerank.late_interaction import LateInteraction
 from taugate.retrieval.rerank.reranker import Reranker, TextReranker
 from taugate.retrieval.rerank.token_encoder import TokenEncoder
 from taugate_adapt.training.cross_encoding import HARDER, ScoredPairs, new_cross_encoder, train_cross_encoder

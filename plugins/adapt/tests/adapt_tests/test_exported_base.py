@@ -13,9 +13,8 @@ from onnx import helper, numpy_helper
 from taugate.calibration.encoding.source import cheaper_encoder
 from taugate.cli import main as cli
 from taugate.errors import EncoderError
-from taugate.retrieval.encoder.encoder import CONFIG, ExportedEncoder
-from taugate.retrieval.encoder.graph import MODEL
-from taugate.retrieval.encoder.tokenizer import TOKENIZER
+from taugate.release.encoder import CONFIG, MODEL, TOKENIZER
+from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.reader import load
 from taugate_adapt.folder import fold_linear_map
 from tests.calibration.commands import refusal

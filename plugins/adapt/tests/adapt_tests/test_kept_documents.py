@@ -23,10 +23,9 @@ from taugate.data.beir import read_dataset
 from taugate.errors import EncoderError, ReleaseError
 from taugate.registry.catalog import current_id
 from taugate.release.adaptation import ADAPTATION, DOCUMENTS
+from taugate.release.encoder import CONFIG, MODEL, TOKENIZER
 from taugate.release.verify import verify_searchable
-from taugate.retrieval.encoder.encoder import CONFIG, ExportedEncoder
-from taugate.retrieval.encoder.graph import MODEL
-from taugate.retrieval.encoder.tokenizer import TOKENIZER
+from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.query import Query
 from taugate.retrieval.reader import load

@@ -8,8 +8,8 @@ from taugate.calibration.comparison.measures import OtherTexts, ParaphrasedQueri
 from taugate.calibration.metrics.embeddings import PARAPHRASES, QUERIES
 from taugate.data.labelled_queries import LabelledQuery
 from taugate.policy.arrays import Float32
+from taugate.release.encoder import Role
 from taugate.release.measures import Distances, MeasuresRecord
-from taugate.retrieval.encoder.encoder import Role
 from taugate_adapt.decision import ComparedEncoders, separation_record
 from tests.adaptation_records import adaptation, measures
 from tests.vectors import unit

@@ -21,14 +21,12 @@ import psycopg
 
 from taugate.errors import InputError, ReleaseError
 from taugate.policy.arrays import Float32
+from taugate.release.engine import PREFIX, EngineKind, GraphParameters
 from taugate.retrieval.documents.filters import Filter
 from taugate.retrieval.documents.store import Document, write_document
 from taugate.retrieval.engines.engine import (
-    PREFIX,
     Candidates,
     CollectionState,
-    EngineKind,
-    GraphParameters,
     Positions,
     Rows,
     check_dimension,

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from taugate.release.engine import EngineKind
 from taugate.retrieval.engines.connect import connect
-from taugate.retrieval.engines.engine import Engine, EngineKind
+from taugate.retrieval.engines.engine import Engine
 from tests.loopback import HOST
 
 URL = os.environ.get("TAUGATE_ENGINE_URL", "")

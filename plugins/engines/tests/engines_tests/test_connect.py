@@ -6,8 +6,8 @@ import sys
 import pytest
 
 from taugate.errors import InputError
+from taugate.release.engine import EngineKind
 from taugate.retrieval.engines.connect import engine_from_environment
-from taugate.retrieval.engines.engine import EngineKind
 
 
 def test_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

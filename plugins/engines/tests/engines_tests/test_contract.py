@@ -9,10 +9,12 @@ import pytest
 
 from engines_tests.servers import NAMES, running
 from taugate.errors import InputError, ReleaseError
-from taugate.retrieval.documents.filters import DATES, AnyOf, Filter, Not, OneOf, Range
+from taugate.release.engine import EngineRecord, GraphParameters
+from taugate.release.names import DATES
+from taugate.retrieval.documents.filters import AnyOf, Filter, Not, OneOf, Range
 from taugate.retrieval.documents.metadata import Metadata
-from taugate.retrieval.engines.connect import EngineRecord, open_verified
-from taugate.retrieval.engines.engine import Collection, Engine, GraphParameters, Rows
+from taugate.retrieval.engines.connect import open_verified
+from taugate.retrieval.engines.engine import Collection, Engine, Rows
 from taugate.retrieval.engines.search import EngineIndex
 from taugate.retrieval.index.approximate import ApproximateIndex, build
 from taugate.retrieval.index.flat import FlatIndex

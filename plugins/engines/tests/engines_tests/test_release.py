@@ -11,9 +11,9 @@ import pytest
 
 from engines_tests.servers import NAMES, running
 from taugate.errors import EngineUnavailable, InputError, ReleaseError
+from taugate.release.files import IN_ENGINE
 from taugate.retrieval.documents.filters import Filter, Not, OneOf
 from taugate.retrieval.engines.connect import EngineAccess, connect
-from taugate.retrieval.loading import CorpusFolder
 from taugate.retrieval.query import Query
 from taugate.retrieval.reader import Release, load
 from tests.engine_release import Pair, write_pair
@@ -43,7 +43,7 @@ def questions(release: Release, **fields: object) -> list[Query]:
 def test_release_contains_no_corpus_files(pair: tuple[Pair, EngineAccess]) -> None:
     made, _ = pair
     names = {path.name for path in (made.folder / made.there).rglob("*")}
-    assert not names & CorpusFolder.IN_ENGINE
+    assert not names & IN_ENGINE
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,11 @@ import zaragoza_construction_faq
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, CheaperPrecision, cheaper_encoder, exported_encoder
 from taugate.calibration.export.bert_graph import find_bert
 from taugate.errors import EncoderError
+from taugate.release.encoder import LAYOUT, WEIGHTS, Precision
 from taugate.retrieval.encoder import bert
-from taugate.retrieval.encoder.bert import PRECISIONS, WEIGHTS, BertModel, Precision
+from taugate.retrieval.encoder.bert import PRECISIONS, BertModel
 from taugate.retrieval.encoder.encoder import GRAPH_FILES, ExportedEncoder
-from taugate.retrieval.encoder.graph import LAYOUT, Graph
+from taugate.retrieval.encoder.graph import Graph
 from taugate.storage.tensors import map_tensors, write_tensors
 from tests.fake_encoder import write_fake_encoder
 

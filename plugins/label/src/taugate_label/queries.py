@@ -2,6 +2,7 @@
 
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from shlex import quote
@@ -18,19 +19,19 @@ from taugate.cli.terminal.options import Appearance, AsJson, DataFolder, ModelOp
 from taugate.cli.terminal.output import print_result, printable, say, say_sentence
 from taugate.data.corpus import CORPUS
 from taugate.data.editing import sole_writer
+from taugate.data.generation.generate import MAX_QUERIES, check_request, generate_crops
+from taugate.data.generation.near_misses import generate_near_misses
 from taugate.data.judgements import GENERATED
 from taugate.data.lines import stored_file
 from taugate.data.location import default_split
 from taugate.data.queries import QUERIES, NearMissKind
 from taugate.errors import InputError
 from taugate.evidence.options import Advice
-from taugate.ingestion.queries.generate import MAX_QUERIES, check_request, generate_crops
-from taugate.ingestion.queries.near_misses import generate_near_misses
 from taugate.storage.files import Json
 
 if TYPE_CHECKING:
     from taugate.calibration.progress import Job
-    from taugate.ingestion.queries.prompt import Completion, LanguageModel, Prompt, ReplyCache
+    from taugate.data.generation.prompt import Completion, LanguageModel, Prompt, ReplyCache
     from taugate_label.questions import QuestionPlan, Questions
 
 
@@ -110,7 +111,7 @@ def ask_model(
         InputError: If an option cannot be used, or the user does not confirm.
     """
     from taugate.cli.terminal.display import ProgressDisplay
-    from taugate.ingestion.queries.prompt import ReplyCache
+    from taugate.data.generation.prompt import ReplyCache
     from taugate_label.questions import plan_questions, select, write_questions
 
     k = options.round_trip_k
@@ -152,10 +153,10 @@ def ask_model(
 
 
 def _ask(
-    prompts: "list[Prompt]", cached: int, model: "LanguageModel", cache: "ReplyCache", job: "Job"
+    prompts: "Sequence[Prompt]", cached: int, model: "LanguageModel", cache: "ReplyCache", job: "Job"
 ) -> "dict[Prompt, Completion]":
     """Ask the model, and return its replies to the prompts."""
-    from taugate.ingestion.queries.prompt import ask
+    from taugate.data.generation.prompt import ask
 
     with job.task(f"asking {printable(model.name)}", cached + len(prompts)) as task:
         task.skip(cached)
@@ -174,7 +175,7 @@ def _drop_lost(data: Path, plan: "QuestionPlan", selected: "Questions", encoder:
         selected.drop(check_round_trips(stored_file(data / CORPUS), plan.documents, pairs, encoder, k, job))
 
 
-def _confirm(options: QuestionOptions, prompts: "list[Prompt]") -> None:
+def _confirm(options: QuestionOptions, prompts: "Sequence[Prompt]") -> None:
     """Print what will be sent to the endpoint and what it costs, and ask for confirmation.
 
     Raises:

@@ -7,6 +7,16 @@ from pathlib import Path
 
 from taugate.data.corpus import CORPUS, read_corpus
 from taugate.data.editing import QueryFile, replace_queries
+from taugate.data.generation.generate import (
+    Losses,
+    check_request,
+    free_id,
+    keep_accounting,
+    normalized,
+    sample_documents,
+    sampling_key,
+)
+from taugate.data.generation.prompt import Completion, Prompt, ReplyCache, query_of
 from taugate.data.judgements import (
     GENERATED,
     CorpusIds,
@@ -21,25 +31,13 @@ from taugate.data.lines import read_lines, stored_file
 from taugate.data.queries import DatasetQuery
 from taugate.data.questions import QuestionRule
 from taugate.errors import InputError
-from taugate.ingestion.queries.generate import (
-    Losses,
-    check_request,
-    free_id,
-    keep_accounting,
-    normalized,
-    sample_documents,
-    sampling_key,
-)
-from taugate.ingestion.queries.prompt import (
+from taugate_label.question_prompt import (
     BUILT_IN,
     EXAMPLES,
     MAX_EXAMPLE,
-    Completion,
     Example,
-    Prompt,
-    ReplyCache,
+    QuestionPrompt,
     on_one_line,
-    query_of,
     read_examples,
 )
 
@@ -65,7 +63,7 @@ class QuestionPlan:
 
     data: Path
     identifiers: Sequence[str]
-    prompts: Sequence[Prompt]
+    prompts: Sequence[QuestionPrompt]
     rule: QuestionRule
     source: str
     documents: int
@@ -105,7 +103,7 @@ def plan_questions(
     if not sampled:
         raise InputError(f"{data / CORPUS}: holds no document; write one JSON object per line")
     texts = [f"{source.title} {source.text}" if source.title else source.text for source in sampled]
-    prompts = [Prompt.of(text, chosen, seed) for text in texts]
+    prompts = [QuestionPrompt.of(text, chosen, seed) for text in texts]
     identifiers = [source.identifier for source in sampled]
     return QuestionPlan(data, identifiers, prompts, QuestionRule.for_texts(texts), source, documents, before)
 

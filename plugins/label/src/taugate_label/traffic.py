@@ -11,8 +11,8 @@ from pydantic.dataclasses import dataclass
 from taugate.cli.terminal.options import Appearance, AsJson, command_of, option
 from taugate.cli.terminal.output import print_result, say
 from taugate.data.judgements import HUMAN, TRAFFIC, splits_in
+from taugate.data.raters import MAX_BY_KEY, MIN_VOTES
 from taugate.evidence.options import Options
-from taugate.ingestion.labels.raters import MAX_BY_KEY, MIN_VOTES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +35,7 @@ def run(options: TrafficOptions) -> int:
 
     They go to the split traffic, each with a weight that corrects for results that were not shown or not judged.
     """
-    from taugate.ingestion.labels.traffic import REASONS, learn_from_traffic
+    from taugate.data.traffic import REASONS, learn_from_traffic
 
     started = time.monotonic()
     result = learn_from_traffic(

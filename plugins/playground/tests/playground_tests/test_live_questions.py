@@ -12,9 +12,11 @@ from playground_tests.conftest import Person, open_playground
 from tests.browser import cut_off, violations
 from tests.prometheus_process import until
 from tests.service.access.files import entry
+from tests.service.drift import conftest as cosines
 from tests.service.drift.traffic import FastDriftService, foreign_queries, ordinary, send, told
 
 PATH = "/playground/new-questions"
+releases = cosines.releases  # this fixture in place of that of all tests
 FOREIGN = foreign_queries(800)
 
 

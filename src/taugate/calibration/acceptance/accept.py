@@ -41,10 +41,10 @@ from taugate.evidence.clusters import SamplingUnits
 from taugate.evidence.risk.losses import min_detectable_loss
 from taugate.evidence.rules import MARGIN, GateSettings, default_margin
 from taugate.policy.arrays import QueryVectors, StoredVectors, require_in_memory
+from taugate.release.engine import EngineRecord
 from taugate.release.manifest import IndexRecord
 from taugate.release.search_records import GateRecord
 from taugate.retrieval.encoder.encoder import ExportedEncoder
-from taugate.retrieval.engines.connect import EngineRecord
 from taugate.retrieval.engines.corpus import NEAREST, EngineHybridIndex
 from taugate.retrieval.index.flat import SPARE
 from taugate.retrieval.index.top_k import Index, TopK

@@ -17,11 +17,11 @@ from taugate.data.labelled_queries import LabelledQuery
 from taugate.evidence.acceptance import DEPTH, RankingOutcomes
 from taugate.evidence.divisions import Parents
 from taugate.policy.arrays import Float32, QueryVectors, map_dense, require_in_memory
+from taugate.release.engine import EngineRecord
 from taugate.release.golden import TOLERANCE
 from taugate.release.manifest import IndexRecord
 from taugate.release.search_records import GateRecord, ProjectionRecord, SkippedCandidate
 from taugate.retrieval.encoder.encoder import ExportedEncoder
-from taugate.retrieval.engines.connect import EngineRecord
 from taugate.retrieval.index.approximate import AnyIndex
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.hybrid import HybridIndex

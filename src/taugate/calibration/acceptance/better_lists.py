@@ -36,9 +36,9 @@ from taugate.evidence.divisions import MIN_CALIBRATING, Parents
 from taugate.evidence.risk.losses import min_detectable_loss, paired_losses
 from taugate.evidence.rules import MARGIN, WIDEST_MARGIN, GateSettings, default_margin
 from taugate.policy.arrays import Float32
+from taugate.release.encoder import Precision
 from taugate.release.evidence import Interval
 from taugate.release.search_records import GateRecord, PairedLoss, candidate_name
-from taugate.retrieval.encoder.bert import Precision
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.top_k import TopK
 

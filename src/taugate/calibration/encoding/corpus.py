@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 from taugate.calibration.encoding.cache import CachedEmbedding, EmbeddingCache
 from taugate.calibration.progress import Job, Task
 from taugate.data.beir import Dataset
+from taugate.data.generation.near_misses import near_misses
 from taugate.data.vectors import DatasetVectors
 from taugate.errors import TextRefused
-from taugate.ingestion.queries.near_misses import near_misses
 from taugate.policy.arrays import CorpusVectors, Float32, QueryVectors
-from taugate.retrieval.encoder.encoder import EncoderConfig, ExportedEncoder, Role
+from taugate.release.encoder import EncoderConfig, Role
+from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.index.words import RULE, WordRule, hybrid_vectors
 from taugate.retrieval.vectors import Projection, count_longer
 

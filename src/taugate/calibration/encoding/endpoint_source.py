@@ -18,8 +18,9 @@ from taugate.calibration.progress import Job
 from taugate.errors import EncoderError, InputError, ReleaseError
 from taugate.evidence.options import Advice, Options
 from taugate.policy.arrays import Float32
-from taugate.retrieval.encoder.encoder import CONFIG, EncoderConfig, ExportedEncoder, Role
-from taugate.retrieval.encoder.endpoint_record import KEY_FILE, Dialect, EndpointAccess, EndpointRecord
+from taugate.release.encoder import CONFIG, Dialect, EncoderConfig, EndpointRecord, Role
+from taugate.retrieval.encoder.encoder import ExportedEncoder
+from taugate.retrieval.encoder.endpoint_record import KEY_FILE, EndpointAccess
 from taugate.storage.files import sha256_json
 from taugate.storage.folders import cache_folder, write_cached
 from taugate.storage.tensors import read_tensors, write_tensors

@@ -27,16 +27,15 @@ from taugate.errors import EncoderError, InputError
 from taugate.policy.arrays import Float32
 from taugate.registry.catalog import current_id
 from taugate.release.adaptation import RerankerAdaptation, read_reranker_adaptation
-from taugate.release.layout import RERANKER_FOLDER
+from taugate.release.encoder import TOKENIZER, WEIGHTS
+from taugate.release.layout import RERANKER_FOLDER, TOKEN_VECTORS
 from taugate.release.search_records import TokenVectorsRecord
 from taugate.retrieval.documents.store import Documents
-from taugate.retrieval.encoder.bert import WEIGHTS, processor_path
-from taugate.retrieval.encoder.tokenizer import TOKENIZER
+from taugate.retrieval.encoder.bert import processor_path
 from taugate.retrieval.rerank import cross_encoder, token_encoder
 from taugate.retrieval.rerank.cross_encoder import CrossEncoder
 from taugate.retrieval.rerank.endpoint import RerankerEndpoint, reranker_endpoint
 from taugate.retrieval.rerank.late_interaction import (
-    TOKEN_VECTORS,
     CodedTokens,
     LateInteraction,
     TokenVectors,
@@ -209,7 +208,7 @@ class RequestedReranker:
         if not isinstance(self.reranker, TokenEncoder):
             return TextReranker(self.reranker, documents)
         vectors = encode_tokens(self.reranker, documents, spool / TOKEN_VECTORS, job, earlier)
-        size = TokenVectorsRecord.of(vectors, range(len(vectors))).bytes_per_passage
+        size = TokenVectorsRecord.of(vectors.dimension, vectors.counts(range(len(vectors)))).bytes_per_passage
         job.report(f"token vectors take {size / 1000:,.1f} kB per passage, {size * len(vectors) / 1e6:,.0f} MB in all")
         return LateInteraction(self.reranker, vectors)
 

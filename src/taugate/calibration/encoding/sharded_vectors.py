@@ -30,7 +30,7 @@ from taugate.calibration.progress import Job
 from taugate.data.beir import Dataset
 from taugate.errors import InputError, ReleaseError
 from taugate.policy.arrays import Float32
-from taugate.retrieval.documents.store import TEXTS
+from taugate.release.layout import TEXTS
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.storage.object_store import Folder, Place, open_place
 

@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.policy.arrays import Float32, HybridVectors, QueryVectors, StoredVectors, dense_of
+from taugate.release.engine import EngineRecord
 from taugate.retrieval.documents.filters import Filter
-from taugate.retrieval.engines.connect import EngineRecord
 from taugate.retrieval.engines.engine import Collection, Engine, Positions
 from taugate.retrieval.engines.search import EngineIndex, EngineSearch, score_members
 from taugate.retrieval.index.flat import FlatIndex, best_of

@@ -20,21 +20,23 @@ from taugate.calibration.encoding.shards import SHARD_ROWS
 from taugate.calibration.progress import Job
 from taugate.data.beir import Dataset
 from taugate.errors import EngineUnavailable, ReleaseError, TaugateError
+from taugate.release.engine import EngineKind, EngineRecord
+from taugate.release.layout import TEXTS
 from taugate.release.manifest import Manifest, ReleaseManifest
 from taugate.retrieval.documents.metadata import FieldTypesWriter
-from taugate.retrieval.documents.store import TEXTS, Document, DocumentStore, read_document
+from taugate.retrieval.documents.store import Document, DocumentStore, read_document
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.engines.connect import (
     EngineAccess,
-    EngineRecord,
     SampleDigest,
     engine_from_environment,
     open_verified,
+    recorded_fields,
     sampled_positions,
     shard_digest,
 )
 from taugate.retrieval.engines.corpus import collection_index, open_corpus
-from taugate.retrieval.engines.engine import Engine, EngineKind, Rows, external
+from taugate.retrieval.engines.engine import Engine, Rows, external
 from taugate.retrieval.engines.filters import filterable
 from taugate.retrieval.engines.search import EngineIndex
 from taugate.retrieval.reader import Release
@@ -123,7 +125,7 @@ def engine_record(kind: EngineKind, spool: Path, vectors: ShardedVectors, job: J
         dimension=dimension,
         shards=tuple(shards),
         sample=sample.hexdigest(),
-        fields=fields.types(),
+        fields=recorded_fields(fields.types()),
     )
 
 

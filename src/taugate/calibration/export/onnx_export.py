@@ -28,10 +28,9 @@ from taugate.calibration.export.weights import needs_separate_weights
 from taugate.errors import EncoderError
 from taugate.policy.arrays import Float32
 from taugate.release.adaptation import DOCUMENTS
+from taugate.release.encoder import CONFIG, MODEL, TOKENIZER, EncoderConfig, Role, Similarity
 from taugate.release.golden import TOLERANCE
-from taugate.retrieval.encoder.encoder import CONFIG, EncoderConfig, ExportedEncoder, Role, Similarity
-from taugate.retrieval.encoder.graph import MODEL
-from taugate.retrieval.encoder.tokenizer import TOKENIZER
+from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.vectors import extended, max_norm_above
 
 _SENTENCE = "The threshold of a retrieval system decides which of the passages it has found are worth reading. "

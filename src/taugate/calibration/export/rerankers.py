@@ -29,9 +29,7 @@ from taugate.calibration.export.torch_model import (
 from taugate.errors import EncoderError
 from taugate.policy.arrays import Float32
 from taugate.release.adaptation import read_reranker_adaptation
-from taugate.retrieval.encoder.encoder import Role
-from taugate.retrieval.encoder.graph import MODEL
-from taugate.retrieval.encoder.tokenizer import TOKENIZER
+from taugate.release.encoder import MODEL, TOKENIZER, Role
 from taugate.retrieval.rerank.cross_encoder import CONFIG, INPUTS, Activation, CrossEncoder, CrossEncoderConfig
 from taugate.retrieval.rerank.token_encoder import CONFIG as TOKEN_ENCODER_CONFIG
 from taugate.retrieval.rerank.token_encoder import Expansion, TokenEncoder, TokenEncoderConfig

@@ -27,11 +27,11 @@ from taugate.calibration.progress import Job
 from taugate.calibration.provisional import PROVISIONAL, AvailableEvidence
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.data.beir import Dataset
+from taugate.data.generation.near_misses import near_misses
 from taugate.data.vectors import DatasetVectors
 from taugate.errors import EncoderError, InputError, ReleaseError
 from taugate.evidence.measure import DrawnQueries
 from taugate.evidence.rules import GateSettings
-from taugate.ingestion.queries.near_misses import near_misses
 from taugate.registry.catalog import current_id
 from taugate.registry.history import calibration_lock
 from taugate.release.adaptation import AdaptationRecord, read_adaptation

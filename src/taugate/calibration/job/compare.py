@@ -16,8 +16,9 @@ from taugate.calibration.progress import Job
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.evidence.acceptance import RankingOutcomes
 from taugate.policy.arrays import dense_of, require_in_memory
+from taugate.release.encoder import FILES, Role
 from taugate.release.names import METHODS
-from taugate.retrieval.encoder.encoder import FILES, ExportedEncoder, Role
+from taugate.retrieval.encoder.encoder import ExportedEncoder
 
 # Queries timed one by one, and documents in a batch: some seconds for a large encoder. The shortest of a few times is
 # that of a machine with nothing else to do.

@@ -36,10 +36,10 @@ from taugate.release.manifest import (
 )
 from taugate.release.outcome_records import BootstrapRecord
 from taugate.release.records import CalibrationRecord, CheckedAnswers
-from taugate.release.search_records import LexicalRecord
 from taugate.release.state import UpdateRecord, WithdrawnRecord
 from taugate.release.summary import summary_of
 from taugate.retrieval.encoder.encoder import ExportedEncoder
+from taugate.retrieval.index.lexical import lexical_record
 
 M = TypeVar("M", bound=ReleaseManifest)
 
@@ -121,7 +121,7 @@ class Calibration:
             query_set=texts.query_set,
             encoder_fit=read.fit,
             engine=search.engine,
-            lexical=None if search.lexical_part is None else LexicalRecord.of(*search.lexical_part),
+            lexical=None if search.lexical_part is None else lexical_record(*search.lexical_part),
             gate=list(search.gate),
             skipped=list(search.skipped) or None,
             second_stage=None if second is None else second.record,

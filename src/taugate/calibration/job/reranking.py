@@ -32,12 +32,18 @@ from taugate.policy.score_relevance import SCALES
 from taugate.release.adaptation import RerankerAdaptation
 from taugate.release.golden import TOLERANCE
 from taugate.release.layout import FIRST_STAGE_FOLDER, RERANKER_FOLDER
-from taugate.release.search_records import FirstStageRecord, GateRecord, SecondStageRecord, TokenVectorsRecord
+from taugate.release.search_records import (
+    FirstStageRecord,
+    GateRecord,
+    KnownPair,
+    SecondStageRecord,
+    TokenVectorsRecord,
+)
 from taugate.retrieval.encoder.bert import processor_path
 from taugate.retrieval.folders import ModelsFolder, RerankerFolder
 from taugate.retrieval.rerank.cross_encoder import CrossEncoder
 from taugate.retrieval.rerank.late_interaction import token_vectors_of
-from taugate.retrieval.rerank.reranker import KnownPair, Reranker, TextReranker
+from taugate.retrieval.rerank.reranker import Reranker, TextReranker
 from taugate.storage.files import sha256_json
 
 # In float32, 50 take a cross-encoder of six layers the default deadline; fewer than 10 would hardly be more than K.
@@ -350,4 +356,4 @@ def _record(
 def token_vectors_record(reranker: Reranker) -> TokenVectorsRecord | None:
     """Describe the stored token vectors; None of other kinds than late interaction."""
     vectors = token_vectors_of(reranker)
-    return None if vectors is None else TokenVectorsRecord.of(vectors, range(len(vectors)))
+    return None if vectors is None else TokenVectorsRecord.of(vectors.dimension, vectors.counts(range(len(vectors))))

@@ -35,6 +35,7 @@ from taugate.data.beir import Dataset
 from taugate.evidence.ranking import JudgedQueries
 from taugate.release import queries
 from taugate.release.adaptation import AdaptationRecord
+from taugate.release.files import MeasuredFolder
 from taugate.release.golden import GoldenQuery
 from taugate.release.layout import (
     ENCODER_FOLDER,
@@ -50,7 +51,7 @@ from taugate.release.records import EncoderFitRecord, TrainedSimilarity
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import DocumentStore
 from taugate.retrieval.engines.engine import Engine
-from taugate.retrieval.folders import MeasuredFolder, ModelsFolder
+from taugate.retrieval.folders import ModelsFolder
 from taugate.retrieval.index.hybrid import vector_index
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.loading import CorpusFolder, EncoderFolder

@@ -14,6 +14,7 @@ from taugate.calibration.metrics.judging import grades_of, own_passages_of, sear
 from taugate.calibration.progress import Job
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.data.beir import Dataset
+from taugate.data.generation.generate import normalized
 from taugate.data.judgements import HUMAN, TRAFFIC
 from taugate.data.labelled_queries import LabelledQueries, LabelledQuery
 from taugate.data.queries import PEOPLE
@@ -21,7 +22,6 @@ from taugate.evidence.clusters import ClusterIds, SamplingUnits
 from taugate.evidence.divisions import Parents, first_of_document
 from taugate.evidence.measure import DrawnQueries
 from taugate.evidence.ranking import JudgedQueries
-from taugate.ingestion.queries.generate import normalized
 from taugate.policy.arrays import QueryVectors, Ranking
 from taugate.policy.score_relevance import NO_COMPONENTS, Components
 from taugate.release.evidence import Drawn

@@ -37,9 +37,9 @@ from taugate.data.judgements import GENERATED, qrels_of, splits_in
 from taugate.data.lines import stored_file
 from taugate.data.location import is_url, local_folder
 from taugate.data.queries import QUERIES
+from taugate.data.traffic import NothingLearnedError, learn_from_traffic
 from taugate.data.vectors import vector_digests
 from taugate.errors import EncoderError, EngineUnavailable, InputError, ReleaseError
-from taugate.ingestion.labels.traffic import NothingLearnedError, learn_from_traffic
 from taugate.registry import promotion
 from taugate.registry.catalog import find, parent_of, pointed_id, release_ids
 from taugate.registry.promotion import SatisfiedRule

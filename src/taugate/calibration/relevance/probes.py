@@ -1,7 +1,7 @@
 """Questions that no document answers, with their results: what ρ and relevance are chosen by and measured on.
 
 There are three kinds: questions about other subjects, which ship with Taugate; near misses, made from labelled queries
-(`taugate.ingestion.queries.near_misses`, and labelled queries without the documents that answer them); and the user's
+(`taugate.data.generation.near_misses`, and labelled queries without the documents that answer them); and the user's
 own unanswerable queries.
 """
 

@@ -10,9 +10,10 @@ from taugate.data.judgements import HUMAN, TRAFFIC
 from taugate.errors import InputError
 from taugate.evidence.options import RELEVANT_FROM, Advice, Options, RelevantFrom, SplitName
 from taugate.evidence.rules import CONFIDENCE, AbstentionRule, GateSettings, ThresholdRule
+from taugate.release.engine import EngineKind
 from taugate.release.evidence import Drawn
 from taugate.release.names import MAX_WEIGHT, METHODS, Kind
-from taugate.retrieval.engines.engine import IN_PROCESS, EngineKind, external
+from taugate.retrieval.engines.engine import IN_PROCESS, external
 
 RETENTION = 0.9  # the query embeddings paper's (§5)
 DEFAULT_OVERLAP_PERCENTILE = 5.0  # why: drift/signals.py

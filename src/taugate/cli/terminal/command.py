@@ -6,13 +6,13 @@ are those that the command would raise later.
 """
 
 import copy
-import os
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import Any, NamedTuple
 
 import click
 
+from taugate.cli.terminal.settings_file import SECTION, key_rows, settings_option, warn_of_keys
 from taugate.data.judgements import TEST
 from taugate.data.lines import read_lines
 from taugate.data.queries import check_first_lines, check_folder
@@ -108,13 +108,6 @@ def _check_files(command: str, paths: Sequence[Path], options: Mapping[str, str]
             raise InputError(f"{path}: no such file; the service writes one if TAUGATE_QUERY_LOG names it")
 
 
-def in_colour(stream: TextIO) -> bool:
-    """Return whether stdout or stderr takes colours: a terminal without NO_COLOR, or any stream with FORCE_COLOR."""
-    if os.environ.get("NO_COLOR"):
-        return False
-    return bool(os.environ.get("FORCE_COLOR")) or (stream.isatty() and os.environ.get("TERM") != "dumb")
-
-
 class OptionGroup(NamedTuple):
     """A section of options in the help of a command, with a sentence below its title."""
 
@@ -171,8 +164,6 @@ class Command(click.Command):
         super().__init__(*arguments, **keywords)
         self.common, self.keys = common, keys
         if keys:
-            from taugate.cli.terminal.settings_file import settings_option
-
             self.common = [parameter.name or "" for parameter in self.params] if common is None else common
             for parameter in self.params:
                 if isinstance(parameter, click.Option):
@@ -196,8 +187,6 @@ class Command(click.Command):
         end = args.index("--") if "--" in args else len(args)
         rest = super().parse_args(ctx, [*(_completed(word, names) for word in args[:end]), *args[end:]])
         if self.keys:
-            from taugate.cli.terminal.settings_file import warn_of_keys
-
             warn_of_keys(ctx, self.keys)
         return rest
 
@@ -238,8 +227,6 @@ class Command(click.Command):
             formatter.write_paragraph()
             formatter.write_text(f"{more}: {ctx.command_path} --help-all")
         elif self.keys:
-            from taugate.cli.terminal.settings_file import SECTION, key_rows
-
             with formatter.section(SECTION):
                 formatter.write_dl(key_rows(self, self.keys))
 

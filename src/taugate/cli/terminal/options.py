@@ -18,7 +18,7 @@ from taugate.evidence.options import Options, annotated, option_of
 from taugate.storage.files import read_secret
 
 if TYPE_CHECKING:
-    from taugate.ingestion.queries.prompt import LanguageModel
+    from taugate.data.generation.prompt import LanguageModel
 
 
 T = TypeVar("T", bound=Options)
@@ -256,7 +256,7 @@ class ModelOptions(Options):
             ModuleNotFoundError: If the extra `generate` is not installed.
         """
         if kind == "endpoint":
-            from taugate.ingestion.queries.language_model import TIMEOUT_SECONDS, ModelEndpoint
+            from taugate.data.generation.language_model import TIMEOUT_SECONDS, ModelEndpoint
 
             if not self.endpoint or not self.model:
                 missing = "--endpoint URL" if not self.endpoint else "--model M"
@@ -267,7 +267,7 @@ class ModelOptions(Options):
             return ModelEndpoint(self.endpoint, self.model, _key(), seconds)
         if self.endpoint:
             raise InputError(f"--endpoint: {option} local uses no server; use {option} endpoint, or leave out the URL")
-        from taugate.ingestion.queries.language_model import LocalModel
+        from taugate.data.generation.language_model import LocalModel
 
         return LocalModel(Path(self.model) if self.model else None)
 

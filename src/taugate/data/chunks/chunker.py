@@ -18,8 +18,8 @@ from taugate.data.chunks import CHUNK_TOKENS, OVERLAP_TOKENS
 from taugate.data.chunks.pieces import LONGEST, Piece, PieceReader, sections
 from taugate.data.parsed import ParsedDocument
 from taugate.errors import InputError
-from taugate.retrieval.encoder.encoder import CONFIG, UNREADABLE, EncoderConfig
-from taugate.retrieval.encoder.tokenizer import TOKENIZER
+from taugate.release.encoder import CONFIG, TOKENIZER, EncoderConfig
+from taugate.retrieval.encoder.encoder import UNREADABLE
 from taugate.retrieval.encoder.unread import UnreadCounter
 
 # A title may have a quarter of a chunk, some 25 words: with fewer words than this, it would decide the rank alone.

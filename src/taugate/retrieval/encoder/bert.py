@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,12 +18,11 @@ from numpy.typing import NDArray
 from taugate.errors import EncoderError, EncoderUnsupported, ReleaseError
 from taugate.plugins import load_all
 from taugate.policy.arrays import Float32
-from taugate.retrieval.encoder.graph import LAYOUT, GraphWeights
+from taugate.release.encoder import LAYOUT, Precision
+from taugate.retrieval.encoder.graph import GraphWeights
 from taugate.storage.tensors import Arrays, map_tensors
 
-WEIGHTS = "weights.safetensors"
 LINEARS = ("qkv", "out", "up", "down")  # the products of a layer, in their order
-Precision = Literal["int8", "bfloat16", "float32"]
 PRECISIONS: dict[Precision, int] = {"int8": 0, "bfloat16": 1, "float32": 2}  # their numbers in kernel.c
 _TYPES = {"int8": np.int8, "bfloat16": np.uint16, "float32": np.float32}  # of the weights of products
 _NEEDED: dict[Precision, str] = {"int8": "AVX2", "bfloat16": "AVX2", "float32": "AVX-512"}

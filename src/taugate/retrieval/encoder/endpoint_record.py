@@ -1,46 +1,17 @@
 """Which endpoint encodes the texts of a release, and how this process reaches it."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Self
-
-from pydantic import BaseModel, ConfigDict, Field
+from typing import Self
 
 from taugate.errors import InputError
-from taugate.storage.files import Json, read_secret
+from taugate.release.encoder import Dialect, EndpointRecord
+from taugate.storage.files import read_secret
 
-Dialect = Literal["openai", "tei"]
 URL, KEY_FILE = "TAUGATE_ENCODER_URL", "TAUGATE_ENCODER_KEY_FILE"
 PATHS: dict[Dialect, str] = {"openai": "/embeddings", "tei": "/embed"}
-_MAX_CHARS = 2000  # of a URL or a name; browsers and proxies take no longer URLs
-
-
-class EndpointRecord(BaseModel):
-    """An endpoint that encodes texts.
-
-    Attributes:
-        dialect: openai: OpenAI's /embeddings, which vLLM, Ollama, llama.cpp and others also have; tei: /embed of
-            text-embeddings-inference.
-        url: Base URL.
-        model: Name of the model there; None if the endpoint has only one.
-        dimensions: Requested length of the vectors; None for the model's own.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    dialect: Dialect
-    url: str = Field(max_length=_MAX_CHARS)
-    model: str | None = Field(default=None, max_length=_MAX_CHARS)
-    dimensions: int | None = Field(default=None, ge=1)
-
-    def body(self, texts: Sequence[str]) -> dict[str, Json]:
-        """Return the body of a request for the vectors of texts, JSON."""
-        if self.dialect == "tei":
-            return {"inputs": list(texts), "truncate": True}
-        body = {"model": self.model, "input": list(texts), "encoding_format": "float", "dimensions": self.dimensions}
-        return {name: value for name, value in body.items() if value is not None}
 
 
 @dataclass(frozen=True)

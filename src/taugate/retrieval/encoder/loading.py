@@ -8,7 +8,8 @@ import numpy as np
 
 from taugate.errors import NoEncoder
 from taugate.policy.arrays import Float32
-from taugate.retrieval.encoder.encoder import EncoderConfig, ExportedEncoder, Role, Tokens, read_config
+from taugate.release.encoder import EncoderConfig, Role
+from taugate.retrieval.encoder.encoder import ExportedEncoder, Tokens, read_config
 from taugate.retrieval.encoder.endpoint_record import EndpointAccess
 from taugate.storage.files import sha256_json
 

@@ -15,10 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.policy.arrays import Float32, HybridVectors, QueryVectors
+from taugate.release.engine import EngineRecord
 from taugate.retrieval.documents.filters import Filter
 from taugate.retrieval.documents.metadata import FieldTypes, holds
 from taugate.retrieval.documents.store import Document
-from taugate.retrieval.engines.connect import EngineAccess, EngineRecord, MonitoredCollection, open_verified
+from taugate.retrieval.engines.connect import EngineAccess, MonitoredCollection, field_types, open_verified
 from taugate.retrieval.engines.engine import Positions
 from taugate.retrieval.engines.filters import check_comparable
 from taugate.retrieval.engines.search import MAX_SCANNED, EngineIndex, EngineSearch, in_batches, score_members
@@ -306,4 +307,4 @@ def open_corpus(record: EngineRecord, dimension: int, access: EngineAccess) -> E
     verified = open_verified(engine, record, dimension, time.monotonic() + access.opening)
     watched = None if access.watch is None else access.watch(record, verified)
     index = EngineIndex(verified if watched is None else watched, record.rows, access.seconds)
-    return EngineCorpus(index, EnginePassages(index, record.fields), EngineDocuments(index), watched)
+    return EngineCorpus(index, EnginePassages(index, field_types(record)), EngineDocuments(index), watched)

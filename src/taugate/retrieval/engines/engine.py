@@ -4,28 +4,23 @@ An engine never decides: `search.py` scores its candidates with `retrieval.vecto
 once, in shards, then finished and never changed; its name is a digest of its contents.
 """
 
-import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Annotated, Protocol
+from typing import Protocol
 
 import numpy as np
-import orjson
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, StringConstraints
 
 from taugate.errors import InputError, ReleaseError
 from taugate.policy.arrays import Float32
+from taugate.release.engine import PREFIX, EngineKind, GraphParameters
 from taugate.retrieval.documents.filters import Filter
 from taugate.retrieval.documents.store import Document, read_document
 
 IN_PROCESS = "faiss"  # in place of a kind: the release itself holds vectors and documents
-KIND = re.compile(r"[a-z][a-z0-9_-]{0,40}\Z")
-EngineKind = Annotated[str, StringConstraints(pattern=KIND)]  # name of an entry point of the group `taugate.engines`
 Positions = NDArray[np.int64]
-PREFIX = "tg_"
 _CREATED = "made by taugate at "  # stored in collections, so it cannot change
 _NAME = re.compile(PREFIX + "[0-9a-f]{32}")
 
@@ -33,21 +28,6 @@ _NAME = re.compile(PREFIX + "[0-9a-f]{32}")
 def external(choice: EngineKind) -> EngineKind | None:
     """Return the engine outside the release; None if the release holds the vectors itself."""
     return None if choice == IN_PROCESS else choice
-
-
-class GraphParameters(BaseModel):
-    """How an engine builds the graph of a collection, and how broadly it searches.
-
-    The defaults are those of the in-process graph (retrieval/index/approximate.py): `edges` per document and layer (M),
-    `edge_candidates` during the build (efConstruction). `breadth` is the length of a search's candidate list (ef),
-    raised to the number of requested results if that is larger.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    edges: int = 32
-    edge_candidates: int = 200
-    breadth: int = 128
 
 
 @dataclass(frozen=True)
@@ -216,17 +196,6 @@ class ConnectEngine(Protocol):
             InputError: If a URL is not one of this kind.
         """
         ...
-
-
-def collection_name(shards: Sequence[str], parameters: Mapping[str, int | str]) -> str:
-    """Return the name of a collection, which is equal for equal contents only.
-
-    Args:
-        shards: SHA-256 of the shards of vectors and documents, in order.
-        parameters: Parameters of its index.
-    """
-    content = orjson.dumps({"shards": [*shards], "parameters": {**parameters}}, option=orjson.OPT_SORT_KEYS)
-    return PREFIX + hashlib.sha256(content).hexdigest()[:32]
 
 
 def time_written(seconds: float) -> str:

@@ -19,8 +19,9 @@ from cachetools import LRUCache
 from taugate.errors import InputError, RerankerUnavailable
 from taugate.policy.arrays import Float32
 from taugate.policy.score_relevance import RerankerScale
-from taugate.retrieval.encoder.bert import Precision
-from taugate.retrieval.rerank.reranker import RerankerKind, checked_scores
+from taugate.release.encoder import Precision
+from taugate.release.search_records import RerankerKind
+from taugate.retrieval.rerank.reranker import checked_scores
 from taugate.storage.files import Json, read_secret
 from taugate.storage.http_client import AttemptFailed
 from taugate.storage.json_endpoint import EndpointWording, JsonEndpoint

@@ -11,7 +11,7 @@ documents. A stored vector has one byte per component and one scale.
 """
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -29,8 +29,6 @@ from taugate.storage.tensors import Arrays, map_tensors, write_tensors
 _MAX_CODE = 127  # of a signed byte; −128 is unused, so that the sign of a component changes nothing
 _TINY = np.finfo(np.float32).tiny  # in place of the largest component of a zero vector
 _FASTEST = 0  # path of the kernel
-
-TOKEN_VECTORS = "token-vectors.safetensors"  # noqa: S105 (no password)
 
 
 class CodedTokens(NamedTuple):
@@ -128,6 +126,10 @@ class TokenVectors:
         )
         if not fits:
             raise ReleaseError(f"{path}: does not hold vectors of {dimension} dimensions by document; calibrate again")
+
+    def counts(self, positions: Sequence[int]) -> list[int]:
+        """Return how many vectors each of some documents has."""
+        return [len(self[position].steps) for position in positions]
 
     def __len__(self) -> int:
         """Number of documents."""

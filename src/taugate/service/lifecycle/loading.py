@@ -18,14 +18,13 @@ from taugate.registry.catalog import current_id, find, shadow_id
 from taugate.registry.download import PRIVATE, private_copy, private_in_place, remote_current_id
 from taugate.registry.history import lock_for_reading
 from taugate.registry.transfer import update_copy
+from taugate.release.encoder import DATA, MODEL, WEIGHTS
 from taugate.release.layout import CURRENT, ENCODER_FOLDER, FLOAT32_FOLDER, LEXICAL, METADATA, QUERY_FOLDER
 from taugate.release.manifest import ReleaseManifest
 from taugate.release.names import INDEX
 from taugate.release.verify import TrustedKeys, is_of_run
-from taugate.retrieval.encoder.bert import WEIGHTS
 from taugate.retrieval.encoder.encoder import RequestedPrecision
 from taugate.retrieval.encoder.endpoint_record import EndpointAccess
-from taugate.retrieval.encoder.graph import DATA, MODEL
 from taugate.retrieval.engines.connect import EngineAccess
 from taugate.retrieval.hardware import memory_limit
 from taugate.service.lifecycle.active import GateRelease, Opened
@@ -245,7 +244,7 @@ class ReleaseLoader:
             raise InputError(f"TAUGATE_MAX_K {max_k}: the release was calibrated at K = {k}; raise it")
 
     def _start_pipeline(self, release: "Release") -> "SearchPipeline":
-        from taugate.release import golden
+        from taugate.retrieval import golden
         from taugate.service.pipeline.search import SearchPipeline, TwoStages
 
         settings, manifest = self._settings, release.manifest

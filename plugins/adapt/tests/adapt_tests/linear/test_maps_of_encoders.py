@@ -10,8 +10,8 @@ from taugate.calibration.comparison.measures import general_set
 from taugate.calibration.export.onnx_export import PROBES
 from taugate.policy.arrays import Float32
 from taugate.release.adaptation import WhiteningRecord
+from taugate.release.encoder import LAYOUT, MODEL
 from taugate.retrieval.encoder.encoder import ExportedEncoder
-from taugate.retrieval.encoder.graph import LAYOUT, MODEL
 from taugate_adapt.folder import fold_linear_map
 from taugate_adapt.linear import LinearMap, PrincipalComponents
 from tests.calibration.comparison.test_general_set import encoded  # noqa: F401 (a fixture)

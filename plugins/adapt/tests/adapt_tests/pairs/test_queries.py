@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from taugate.data.beir import Dataset, read_dataset
+from taugate.data.generation.generate import FILE, generate_crops, read_accounting
 from taugate.data.judgements import HEADER
 from taugate.errors import InputError
-from taugate.ingestion.queries.generate import FILE, generate_crops, read_accounting
 from taugate_adapt.pairs import AdaptationQueries
 
 

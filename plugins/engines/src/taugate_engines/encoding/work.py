@@ -13,9 +13,9 @@ from pathlib import Path
 
 from taugate.calibration.encoding.shards import CorpusShard, ShardRecord, finished_shard, write_shard
 from taugate.errors import InputError
-from taugate.retrieval.documents.store import TEXTS
+from taugate.release.encoder import DATA, LAYOUT
+from taugate.release.layout import TEXTS
 from taugate.retrieval.encoder.encoder import GRAPH_FILES, ExportedEncoder
-from taugate.retrieval.encoder.graph import DATA, LAYOUT
 from taugate.retrieval.encoder.loading import load_encoder
 from taugate.retrieval.hardware import onnxruntime_version
 from taugate.storage.object_store import Place, open_place

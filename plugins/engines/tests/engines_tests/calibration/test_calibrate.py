@@ -22,12 +22,13 @@ from taugate.policy.relevance import Relevance
 from taugate.registry.catalog import current_id, release_ids
 from taugate.registry.history import calibration_lock
 from taugate.registry.prune import prune_collections
+from taugate.release.engine import EngineKind, EngineRecord
 from taugate.release.layout import ENCODER_FOLDER, LEXICAL, OUTCOMES, REFERENCE, RELEVANCE
 from taugate.release.queries import Outcomes, Reference
 from taugate.release.verify import verify_searchable
 from taugate.retrieval.encoder.encoder import ExportedEncoder
-from taugate.retrieval.engines.connect import EngineRecord
-from taugate.retrieval.engines.engine import Engine, EngineKind
+from taugate.retrieval.engines.connect import field_types
+from taugate.retrieval.engines.engine import Engine
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.query import Query
 from taugate.retrieval.reader import load
@@ -103,7 +104,7 @@ def test_engine_release_matches_in_process(  # noqa: PLR0917 (two data folders, 
 
     one, other = (load(each) for each in releases)
     assert one.metadata.columns and not other.metadata.columns
-    assert record.fields == one.metadata.types
+    assert field_types(record) == one.metadata.types
     asked = [Query(each.text, 4) for each in one.golden]
     vectors = one.retriever.vectors([each.text for each in asked])
     answers = one.retriever.answer(asked, vectors), other.retriever.answer(asked, vectors)

@@ -10,9 +10,9 @@ from engines_tests.calibration.conftest import OPTIONS, TEXTS
 from taugate.calibration.recalibration.settings import inherited_settings
 from taugate.cli import main as cli
 from taugate.registry.catalog import current_id
+from taugate.release.engine import EngineKind, EngineRecord
 from taugate.release.verify import verify
-from taugate.retrieval.engines.connect import EngineRecord
-from taugate.retrieval.engines.engine import Engine, EngineKind
+from taugate.retrieval.engines.engine import Engine
 from tests.calibration.commands import arguments
 from tests.calibration.update.corpora import Record, manifest_of, newer
 from tests.retrieval.engines.corpus import soon

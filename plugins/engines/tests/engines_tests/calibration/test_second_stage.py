@@ -9,8 +9,8 @@ import pytest
 from engines_tests.calibration.comparing import close
 from engines_tests.calibration.conftest import OPTIONS, changed
 from taugate.registry.catalog import find
+from taugate.release.engine import EngineKind
 from taugate.retrieval.engines.corpus import EngineDocuments
-from taugate.retrieval.engines.engine import EngineKind
 from taugate.retrieval.query import Query
 from taugate.retrieval.reader import load
 from taugate.retrieval.second_explanation import explain_stages

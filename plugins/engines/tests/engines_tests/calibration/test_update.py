@@ -11,11 +11,11 @@ from engines_tests.calibration.conftest import ADDED, CHANGED, OPTIONS, TEXTS, c
 from taugate.cli import main as cli
 from taugate.registry.catalog import current_id
 from taugate.registry.prune import prune_collections
+from taugate.release.engine import EngineKind, EngineRecord
 from taugate.release.layout import GOLDEN, OUTCOMES, REFERENCE
 from taugate.release.verify import verify
 from taugate.retrieval.encoder.encoder import ExportedEncoder, Tokens
-from taugate.retrieval.engines.connect import EngineRecord
-from taugate.retrieval.engines.engine import Engine, EngineKind
+from taugate.retrieval.engines.engine import Engine
 from taugate.retrieval.query import Query
 from taugate.retrieval.reader import load
 from tests.calibration.commands import Capture, arguments, failure
