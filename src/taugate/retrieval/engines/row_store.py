@@ -11,15 +11,13 @@ from pydantic import BaseModel, ValidationError
 
 from taugate.errors import EngineUnavailable, ReleaseError, TaugateError
 from taugate.policy.arrays import Float32
+from taugate.release.engine import PREFIX, EngineKind, GraphParameters
 from taugate.retrieval.documents.filters import Filter
 from taugate.retrieval.documents.metadata import holds
 from taugate.retrieval.documents.store import Document, write_document
 from taugate.retrieval.engines.engine import (
-    PREFIX,
     Candidates,
     CollectionState,
-    EngineKind,
-    GraphParameters,
     Positions,
     Rows,
     check_dimension,
