@@ -201,9 +201,9 @@ def map_probabilities(
     against these queries. It is beta calibration (Kull, Silva Filho and Flach, AISTATS 2017): a logistic regression on
     ln p and −ln(1 − p), to the targets (N₊ + 1) / (N₊ + 2) and 1 / (N₋ + 2) instead of 1 and 0 (Platt, "Probabilistic
     Outputs for Support Vector Machines", 1999, §2.2). On unseen documents it is as good as Platt's line or better, and
-    isotonic regression and Venn–Abers are worse if labels are few (benchmarks/decisions.md, "Relevance
-    and policies"). It rises strictly except for the rounding to float32, so it does not change the cuts by
-    probability, and queries that certify a cut may help to fit the map. Isotonic regression has steps, which would move cuts.
+    isotonic regression and Venn–Abers are worse if labels are few (benchmarks/decisions.md). It rises
+    strictly except for the rounding to float32, so it does not change the cuts by probability, and queries that certify
+    a cut may help to fit the map. Isotonic regression has steps, which would move cuts.
 
     If a or b would not be above 0, the map is Platt's line, a = b. The model is returned unchanged if the queries have
     only relevant or only irrelevant results, or if the line would fall, which means that the model orders unseen
