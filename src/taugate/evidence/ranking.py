@@ -15,7 +15,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.evidence.divisions import ResultDocuments, first_of_document
+from taugate.evidence.ranking import ResultDocuments, first_of_document
 from taugate.policy.arrays import Float32, Ranking
 from taugate.policy.names import Metric, PolicyKind
 from taugate.policy.policy import POLICIES, Mask, keep_answered, tried
