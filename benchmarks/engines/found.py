@@ -21,7 +21,7 @@ from taugate.calibration.settings.settings import CandidateSettings
 from taugate.data.labelled_queries import LabelledQuery
 from taugate.evidence.acceptance import GateCandidate, judge
 from taugate.evidence.clusters import SamplingUnits
-from taugate.evidence.divisions import Parents
+from taugate.evidence.ranking import Parents
 from taugate.policy.arrays import Float32, dense_of
 from taugate.release.engine import EngineRecord
 from taugate.release.search_records import GateRecord

@@ -27,7 +27,7 @@ from taugate.release.names import INDEX, ReleaseFolder, disagreement
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import Documents, DocumentStore
 from taugate.retrieval.encoder.encoder import ExportedEncoder, RequestedPrecision
-from taugate.retrieval.encoder.endpoint_record import EndpointAccess
+from taugate.retrieval.encoder.endpoint_access import EndpointAccess
 from taugate.retrieval.encoder.loading import OwnVectors, load_encoder
 from taugate.retrieval.engines.connect import EngineAccess
 from taugate.retrieval.index.lexical import LexicalIndex

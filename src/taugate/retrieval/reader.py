@@ -19,7 +19,7 @@ from taugate.retrieval import golden
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import Documents
 from taugate.retrieval.encoder.encoder import ExportedEncoder, RequestedPrecision
-from taugate.retrieval.encoder.endpoint_record import EndpointAccess
+from taugate.retrieval.encoder.endpoint_access import EndpointAccess
 from taugate.retrieval.engines.connect import EngineAccess
 from taugate.retrieval.engines.corpus import EngineCorpus
 from taugate.retrieval.folders import ModelsFolder, OpenReranker, RerankerFolder, read_policy

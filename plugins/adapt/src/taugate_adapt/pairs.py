@@ -25,7 +25,7 @@ from taugate.data.generation.generate import crop, sampling_key
 from taugate.data.labelled_queries import LabelledQuery
 from taugate.data.queries import PEOPLE
 from taugate.errors import InputError
-from taugate.evidence.divisions import Parents
+from taugate.evidence.ranking import Parents
 from taugate.policy.arrays import Float32
 from taugate.release.adaptation import PairsRecord
 from taugate.retrieval.documents.store import DocumentStore

@@ -14,7 +14,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from taugate.data.labelled_queries import LabelledQuery
-from taugate.evidence.divisions import Parents
+from taugate.evidence.ranking import Parents
 
 TRAIN, VALIDATION, UNSEEN = 0, 1, 2
 # Most documents give pairs, and enough remain for the gate to show a gain of three points on about a hundred of them.

@@ -16,7 +16,7 @@ from taugate.data.labelled_queries import LabelledQuery
 from taugate.errors import InputError
 from taugate.evidence.acceptance import DEPTH
 from taugate.evidence.clusters import PerQuery
-from taugate.evidence.divisions import Parents
+from taugate.evidence.ranking import Parents
 from taugate.policy.arrays import Float32
 from taugate.release.adaptation import RecipeName, RecipeTrial, TrainingRecord, WhiteningRecord
 from taugate.retrieval.documents.store import DocumentStore

@@ -16,7 +16,6 @@ from taugate.data.generation.generate import (
     sample_documents,
     sampling_key,
 )
-from taugate.data.generation.prompt import Completion, Prompt, ReplyCache, question_in
 from taugate.data.generation.prompt import Completion, Prompt, ReplyCache, query_in
 from taugate.data.judgements import (
     GENERATED,

@@ -17,7 +17,7 @@ from taugate.calibration.progress import Job
 from taugate.data.beir import Dataset
 from taugate.data.labelled_queries import LabelledQuery
 from taugate.evidence.acceptance import DEPTH, RankingOutcomes
-from taugate.evidence.divisions import Parents
+from taugate.evidence.ranking import Parents
 from taugate.policy.arrays import Float32, QueryVectors, map_dense, require_in_memory
 from taugate.release.engine import EngineRecord
 from taugate.release.golden import TOLERANCE

@@ -32,7 +32,8 @@ from taugate.calibration.provisional import AvailableEvidence
 from taugate.data.labelled_queries import LabelledQuery
 from taugate.evidence.acceptance import GateCandidate, RankingOutcomes, gate_line, judge
 from taugate.evidence.clusters import PerQuery, SamplingUnits
-from taugate.evidence.divisions import MIN_CALIBRATING, Parents
+from taugate.evidence.divisions import MIN_CALIBRATING
+from taugate.evidence.ranking import Parents
 from taugate.evidence.risk.losses import min_detectable_loss, paired_losses
 from taugate.evidence.rules import MARGIN, WIDEST_MARGIN, GateSettings, default_margin
 from taugate.policy.arrays import Float32

@@ -20,7 +20,7 @@ from taugate.evidence.options import Advice, Options
 from taugate.policy.arrays import Float32
 from taugate.release.encoder import CONFIG, Dialect, EncoderConfig, EndpointRecord, Role
 from taugate.retrieval.encoder.encoder import ExportedEncoder
-from taugate.retrieval.encoder.endpoint_record import KEY_FILE, EndpointAccess
+from taugate.retrieval.encoder.endpoint_access import KEY_FILE, EndpointAccess
 from taugate.storage.files import sha256_json
 from taugate.storage.folders import cache_folder, write_cached
 from taugate.storage.tensors import read_tensors, write_tensors

@@ -19,9 +19,8 @@ from taugate.data.judgements import HUMAN, TRAFFIC
 from taugate.data.labelled_queries import LabelledQueries, LabelledQuery
 from taugate.data.queries import PEOPLE
 from taugate.evidence.clusters import ClusterIds, SamplingUnits
-from taugate.evidence.divisions import Parents, first_of_document
 from taugate.evidence.measure import DrawnQueries
-from taugate.evidence.ranking import JudgedQueries
+from taugate.evidence.ranking import JudgedQueries, Parents, first_of_document
 from taugate.policy.arrays import QueryVectors, Ranking
 from taugate.policy.score_relevance import NO_COMPONENTS, Components
 from taugate.release.evidence import Drawn

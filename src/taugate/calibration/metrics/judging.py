@@ -17,8 +17,16 @@ from numpy.typing import NDArray
 
 from taugate.data.labelled_queries import LabelledQuery
 from taugate.evidence.acceptance import DEPTH, RankingOutcomes
-from taugate.evidence.divisions import Parents, Positions, ResultDocuments, first_of_document
-from taugate.evidence.ranking import JudgedQueries, accuracy, ideal_dcg, ndcg
+from taugate.evidence.divisions import Positions
+from taugate.evidence.ranking import (
+    JudgedQueries,
+    Parents,
+    ResultDocuments,
+    accuracy,
+    first_of_document,
+    ideal_dcg,
+    ndcg,
+)
 from taugate.policy.arrays import Float32, QueryVectors
 from taugate.retrieval.index.top_k import Searchable, TopK
 

@@ -13,8 +13,7 @@ from taugate.calibration.metrics.inputs import clusters
 from taugate.calibration.query_set.warnings import QuerySetSigns, query_set_warnings
 from taugate.data.labelled_queries import LabelledQuery
 from taugate.evidence.clusters import cluster_bootstrap, effective_sample_size, intra_cluster_correlation
-from taugate.evidence.divisions import Parents
-from taugate.evidence.ranking import JudgedQueries
+from taugate.evidence.ranking import JudgedQueries, Parents
 from taugate.policy.arrays import CorpusVectors, Float32, blocks
 from taugate.release.records import QuerySetRecord
 

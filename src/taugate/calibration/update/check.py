@@ -33,8 +33,7 @@ from taugate.data.beir import Dataset
 from taugate.data.labelled_queries import LabelledQuery
 from taugate.errors import InputError
 from taugate.evidence.clusters import SamplingUnits
-from taugate.evidence.divisions import ResultDocuments
-from taugate.evidence.ranking import ScoredQueries
+from taugate.evidence.ranking import ResultDocuments, ScoredQueries
 from taugate.evidence.risk.losses import min_detectable_loss, paired_losses
 from taugate.evidence.rules import CONFIDENCE
 from taugate.policy.abstention import AnswerRule

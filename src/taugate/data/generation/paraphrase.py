@@ -10,7 +10,6 @@ from hashlib import sha256
 import orjson
 
 from taugate.data.generation.generate import normalized
-from taugate.data.generation.prompt import LanguageModel, ReplyCache, ask, question_in
 from taugate.data.generation.prompt import LanguageModel, ReplyCache, ask, query_in
 from taugate.data.questions import QuestionRule
 from taugate.errors import InputError

@@ -24,7 +24,7 @@ from taugate.release.manifest import ReleaseManifest
 from taugate.release.names import INDEX
 from taugate.release.verify import TrustedKeys, is_of_run
 from taugate.retrieval.encoder.encoder import RequestedPrecision
-from taugate.retrieval.encoder.endpoint_record import EndpointAccess
+from taugate.retrieval.encoder.endpoint_access import EndpointAccess
 from taugate.retrieval.engines.connect import EngineAccess
 from taugate.retrieval.hardware import memory_limit
 from taugate.service.lifecycle.active import GateRelease, Opened
