@@ -1,12 +1,6 @@
-"""Maps passages to the documents that are judged, and divides queries into parts, also by whole documents.
+"""Divides queries into parts, by query or by whole documents: holdout, roles in a calibration, and folds.
 
-A corpus may hold a document in chunks. A search then returns chunks, which are passages, and several may belong to one
-document. The document counts once, at the rank of its first relevant chunk. The parameter `parents` is always
-`DocumentStore.parents`: (N,) int32, for each passage the position of the first chunk of its document, or None if the
-corpus has no chunks and every passage is a document.
-
-Divisions of queries: holdout, roles in a calibration, and folds, by query or by whole documents. Every division
-documents the generator it draws from; docs/calibration.md has the order of the draws.
+Every division documents the generator it draws from; docs/calibration.md has the order of the draws.
 """
 
 from collections.abc import Iterator
@@ -18,9 +12,7 @@ from numpy.typing import NDArray
 
 from taugate.evidence.clusters import ClusterIds, SamplingUnits
 from taugate.evidence.rules import ThresholdRule
-from taugate.policy.policy import Mask
 
-Parents = NDArray[np.int32] | None
 Positions = NDArray[np.int64]
 Fold = tuple[Positions, Positions]  # queries of the remaining folds, queries of this fold
 
@@ -30,42 +22,6 @@ MIN_CALIBRATING = 30
 # evidence; other shares were measured (benchmarks/decisions.md, "Relevance and policies").
 FIT_SHARE = 0.25
 CLUSTER_FOLDS = 5
-
-
-@dataclass(frozen=True)
-class ResultDocuments:
-    """The documents of q queries' results, K each, in a corpus that has chunks.
-
-    Attributes:
-        numbers: (q, K) int32, the position of the first chunk of each result's document.
-        labelled: (q, K), whether the qrels judge the result. If they name a document as a whole, only its best chunk
-            is the hit; its further chunks may or may not answer the query and are not labelled.
-    """
-
-    numbers: NDArray[np.int32]
-    labelled: Mask
-
-    def take(self, rows: Positions) -> Self:
-        """Take the queries at `rows`, in that order."""
-        return type(self)(self.numbers[rows], self.labelled[rows])
-
-
-def first_of_document(documents: NDArray[np.int32], shown: Mask) -> Mask:
-    """Select the shown results that are the first of their document, (q, K).
-
-    Args:
-        documents: (q, K), equal numbers in a row for chunks of one document.
-        shown: (q, K), the results to consider.
-    """
-    order = np.argsort(documents, axis=1, kind="stable")  # by document, then by rank
-    numbers, counted = np.take_along_axis(documents, order, axis=1), np.take_along_axis(shown, order, axis=1)
-    total = np.cumsum(counted, axis=1)
-    begins = np.ones(documents.shape, dtype=np.bool_)
-    begins[:, 1:] = numbers[:, 1:] != numbers[:, :-1]
-    before = np.maximum.accumulate(np.where(begins, total - counted, 0), axis=1)  # shown results of earlier documents
-    first = np.empty(shown.shape, dtype=np.bool_)
-    np.put_along_axis(first, order, counted & (total - before == 1), axis=1)
-    return first
 
 
 def held_out(queries: int, holdout: float) -> int:

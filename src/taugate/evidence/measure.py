@@ -1,4 +1,4 @@
-"""Labelled queries with their results, and the metrics of one part of the queries, with bootstrap intervals.
+"""The metrics of one part of the queries, with bootstrap intervals.
 
 Accuracy, NDCG, COE, ROE, kept results and empty replies. Queries are searched once; a bootstrap only draws how often
 each query counts.

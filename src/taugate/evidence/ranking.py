@@ -1,9 +1,5 @@
 """Labelled queries after one search: rankings, accuracy and NDCG, and the results that each policy keeps.
 
-Searches that leave a query out of its own results, in data sets whose queries are documents of the corpus. The
-parameter `own_passages` holds for each of q queries the positions of the passages that are the query itself
-(`LabelledQuery.own`). It is empty unless the corpus holds the query under the same id.
-
 Accuracy and NDCG are of documents. If a document is searched in chunks, its relevant chunk of the best rank is the hit,
 and its further chunks gain nothing.
 """
@@ -15,12 +11,51 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+<<<<<<< HEAD
 from taugate.evidence.ranking import ResultDocuments, first_of_document
+=======
+>>>>>>> tree
 from taugate.policy.arrays import Float32, Ranking
 from taugate.policy.names import Metric, PolicyKind
 from taugate.policy.policy import POLICIES, Mask, keep_answered, tried
 
-Positions = NDArray[np.int64]
+Parents = NDArray[np.int32] | None
+
+
+@dataclass(frozen=True)
+class ResultDocuments:
+    """The documents of q queries' results, K each, in a corpus that has chunks.
+
+    Attributes:
+        numbers: (q, K) int32, the position of the first chunk of each result's document.
+        labelled: (q, K), whether the qrels judge the result. If they name a document as a whole, only its best chunk
+            is the hit; its further chunks may or may not answer the query and are not labelled.
+    """
+
+    numbers: NDArray[np.int32]
+    labelled: Mask
+
+    def take(self, rows: Positions) -> Self:
+        """Take the queries at `rows`, in that order."""
+        return type(self)(self.numbers[rows], self.labelled[rows])
+
+
+def first_of_document(documents: NDArray[np.int32], shown: Mask) -> Mask:
+    """Select the shown results that are the first of their document, (q, K).
+
+    Args:
+        documents: (q, K), equal numbers in a row for chunks of one document.
+        shown: (q, K), the results to consider.
+    """
+    order = np.argsort(documents, axis=1, kind="stable")  # by document, then by rank
+    numbers, counted = np.take_along_axis(documents, order, axis=1), np.take_along_axis(shown, order, axis=1)
+    total = np.cumsum(counted, axis=1)
+    begins = np.ones(documents.shape, dtype=np.bool_)
+    begins[:, 1:] = numbers[:, 1:] != numbers[:, :-1]
+    before = np.maximum.accumulate(np.where(begins, total - counted, 0), axis=1)  # shown results of earlier documents
+    first = np.empty(shown.shape, dtype=np.bool_)
+    np.put_along_axis(first, order, counted & (total - before == 1), axis=1)
+    return first
 
 
 def accuracy(grades: NDArray[np.int64], kept: NDArray[np.bool_]) -> NDArray[np.float64]:

@@ -1,4 +1,4 @@
-"""Settings of the two rules: how the threshold is chosen, and when a query is refused as a whole."""
+"""Settings of the rules: how the threshold is chosen, when a query is refused, and what a cheaper search may lose."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence

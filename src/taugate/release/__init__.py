@@ -1,1 +1,1 @@
-"""The release, a versioned artifact: its files, its manifest, verification and loading."""
+"""The release, a versioned artifact: its manifest and records, the names of its files, and its verification."""

@@ -1,4 +1,4 @@
-"""The names in releases: kinds of index, methods, statements and files, for code that loads nothing heavy."""
+"""The names in releases: kinds of index, of values, methods, statements, for code that loads nothing heavy."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""All kinds of content of a release, with a corpus or of a run, and what decides about its results."""
+"""What decides about the results of a release: its models, its policy and its second stage, written and opened."""
 
 import logging
 import shutil
