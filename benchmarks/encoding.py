@@ -8,9 +8,10 @@ from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.corpus import EncodedDataset, encode, encode_dataset
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
 from taugate.calibration.progress import Job
-from taugate.ingestion.dataset.beir import Dataset, read_dataset
-from taugate.retrieval.encoder.encoder import ExportedEncoder, Role
-from taugate.retrieval.vectors import Float32
+from taugate.data.beir import Dataset, read_dataset
+from taugate.policy.arrays import Float32
+from taugate.release.encoder import Role
+from taugate.retrieval.encoder.encoder import ExportedEncoder
 
 
 @lru_cache(maxsize=2)

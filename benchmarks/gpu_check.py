@@ -28,15 +28,15 @@ from benchmarks.serving.cells import latency, measure, rate
 from benchmarks.serving.load import LoadJob
 from benchmarks.serving.servers import Server
 from benchmarks.serving.services import taugate
+from taugate.policy.arrays import Float32
 from taugate.registry.catalog import find
+from taugate.release.names import Kind
+from taugate.release.verify import verify_searchable
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.hardware import gpu_count
 from taugate.retrieval.index.approximate import AnyIndex, ApproximateIndex, build
 from taugate.retrieval.index.files import load_index, save
-from taugate.retrieval.names import Kind
-from taugate.retrieval.release.loading import encoder_folders
-from taugate.retrieval.release.verify import verify_searchable
-from taugate.retrieval.vectors import Float32
+from taugate.retrieval.loading import encoder_folders
 
 KINDS: tuple[Kind, ...] = ("flat", "flat-float16", "ivf-flat")
 _DATASET, _QUESTIONS, _DOCUMENTS, _K, _LISTS = "mixed_large", 1000, 20_000, 10, 32

@@ -8,14 +8,14 @@ from benchmarks.checkout import ROOT
 from benchmarks.standalone import standalone
 from taugate.calibration.charts import Axis, Chart, Figure, LegendEntry
 
-_PAGES = ROOT / "docs" / "benchmarks"
+_PAGES = ROOT / "benchmarks" / "results"
 _SERIES = ("s-topk", "s-correct", "s-random", "s-ndcg")
 
 Points = tuple[Sequence[float], Sequence[float]]  # xs and ys
 
 
 def draw(path: Path, title: str, axes: tuple[str, str], lines: Mapping[str, Points]) -> str:
-    """Draw lines in light colours, named in the legend; returns the image as Markdown for a page of docs/benchmarks."""
+    """Draw lines in light colours, named in the legend; returns the image as Markdown for a page of benchmarks/results."""
     xs = [x for points in lines.values() for x in points[0]]
     ys = [y for points in lines.values() for y in points[1]]
     chart = Chart(

@@ -1,4 +1,4 @@
-"""A page of docs/benchmarks: its command line, and its sections, each of which can be measured without the others."""
+"""A page of benchmarks/results: its command line, and its sections, each of which can be measured without the others."""
 
 import argparse
 import os
@@ -76,7 +76,7 @@ class Page(Generic[Plan]):
     options: Sequence[Option] = ()
     needs_data: Collection[str] | None = None
     has_sets: bool = False
-    folder: str = "docs/benchmarks"
+    folder: str = "benchmarks/results"
 
     @property
     def path(self) -> Path:

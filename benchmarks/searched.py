@@ -10,17 +10,19 @@ from numpy.typing import NDArray
 
 from benchmarks.encoding import encoded_set
 from taugate.calibration.encoding.corpus import EncodedDataset
-from taugate.calibration.metrics.clusters import SamplingUnits, clusters
-from taugate.calibration.metrics.documents import QueryRoles
-from taugate.calibration.metrics.ranking import JudgedQueries, ScoredQueries
-from taugate.calibration.relevance.fitting import fit_relevance, map_probabilities
-from taugate.calibration.relevance.model import EstimatedRelevance, estimate_relevance
-from taugate.ingestion.dataset.labelled_queries import LabelledQuery
+from taugate.calibration.metrics.inputs import clusters
+from taugate.calibration.metrics.judging import judge_queries
+from taugate.calibration.relevance.model import estimate_relevance
+from taugate.data.labelled_queries import LabelledQuery
+from taugate.evidence.clusters import SamplingUnits
+from taugate.evidence.divisions import QueryRoles
+from taugate.evidence.ranking import JudgedQueries, ScoredQueries
+from taugate.evidence.relevance.fitting import EstimatedRelevance, fit_relevance, map_probabilities
+from taugate.policy.arrays import Float32, Float64, dense_of
+from taugate.policy.background import Background
+from taugate.policy.relevance import Relevance, features
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.policy.background import Background, Float64
-from taugate.retrieval.policy.relevance import Relevance, features
-from taugate.retrieval.vectors import Float32, dense_of
 
 # The benchmark prepares what does not depend on the split once, in other blocks than `estimate`, which moves last bits.
 _ROUNDING = 1e-6
@@ -70,7 +72,7 @@ class SearchedSplit:
         """Search at K, and check on one partition that `estimate` below is the product's own."""
         vectors, corpus = dense_of(encoded.vectors.answerable), encoded.vectors.documents
         index = FlatIndex.build(corpus)
-        judged = JudgedQueries.judge(encoded.queries, vectors, index, k)
+        judged = judge_queries(encoded.queries, vectors, index, k)
         background = Background.of(corpus, vectors, encoded.lengths)
         retrieved, rows = np.unique(judged.top.positions, return_inverse=True)
         local = replace(judged, top=TopK(judged.top.scores, rows.reshape(judged.top.positions.shape)))

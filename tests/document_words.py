@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from taugate.policy.abstention import Signals
+from taugate.policy.arrays import mean_and_covariance
 from taugate.retrieval.index.lexical import LexicalIndex
-from taugate.retrieval.policy.abstention import Signals
-from taugate.retrieval.policy.background import mean_and_covariance
-from taugate.retrieval.policy.word_match import DocumentWords
+from taugate.retrieval.index.word_match import DocumentWords
 
 
 def document_words(texts: Sequence[str]) -> DocumentWords:

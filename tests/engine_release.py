@@ -10,20 +10,19 @@ from typing import NamedTuple
 import numpy as np
 import orjson
 
+from taugate.policy.background import Background, ComputedBackground
+from taugate.policy.relevance import Relevance
 from taugate.registry.catalog import find
+from taugate.release import golden
+from taugate.release.files import IN_ENGINE
+from taugate.release.golden import GoldenQuery
+from taugate.release.layout import GOLDEN, LEXICAL, MANIFEST, RELEVANCE, content_digest, release_id
+from taugate.release.manifest import FileRecord, Manifest
 from taugate.retrieval.engines.engine import Engine, Rows
 from taugate.retrieval.index.hybrid import HybridIndex, vector_index
-from taugate.retrieval.index.lexical import LexicalIndex
+from taugate.retrieval.index.lexical import LexicalIndex, lexical_record
 from taugate.retrieval.index.words import hybrid_vectors
-from taugate.retrieval.policy.background import Background, ComputedBackground
-from taugate.retrieval.policy.relevance import Relevance
-from taugate.retrieval.release import golden
-from taugate.retrieval.release.golden import GoldenQuery
-from taugate.retrieval.release.layout import GOLDEN, LEXICAL, MANIFEST, RELEVANCE, content_digest, release_id
-from taugate.retrieval.release.loading import CorpusFolder
-from taugate.retrieval.release.manifest import FileRecord, Manifest
-from taugate.retrieval.release.reader import Release, load
-from taugate.retrieval.release.search_records import LexicalRecord
+from taugate.retrieval.reader import Release, load
 from taugate.storage.files import sha256_file
 from tests.retrieval.engines.corpus import recorded, soon, upload
 
@@ -84,15 +83,15 @@ def _write(
     lexical = {}
     if hybrid is not None:
         hybrid.lexical.save(staging / LEXICAL)
-        lexical = {"lexical": LexicalRecord.of(hybrid.lexical, hybrid.weight)}
+        lexical = {"lexical": lexical_record(hybrid.lexical, hybrid.weight)}
         golden.write_golden(staging / GOLDEN, [_searched(source, hybrid, query) for query in source.golden])
     if engine:
-        for name in CorpusFolder.IN_ENGINE:
+        for name in IN_ENGINE:
             (staging / name).unlink(missing_ok=True)
     files = {
         name: FileRecord(sha256=sha256_file(staging / name), bytes=(staging / name).stat().st_size)
         for name in {*source.manifest.files, *([LEXICAL] if lexical else [])}
-        if not engine or name not in CorpusFolder.IN_ENGINE
+        if not engine or name not in IN_ENGINE
     }
     fields = source.manifest.model_dump() | engine | lexical | {"files": files, "release_id": "", "parent": None}
     if engine:

@@ -20,14 +20,14 @@ import click
 import zaragoza_construction_faq
 
 from taugate.cli.main import COMMANDS, load_command
-from taugate.ingestion.dataset.location import write_sample
-from tests.adaptation.spoilt_model import write_spoilt_model
+from taugate.data.location import write_sample
 from tests.fake_encoder import write_fake_encoder
 from tests.fork_server import LIBRARIES, PYTORCH, ForkServer
 from tests.keys import write_keys
 from tests.language_model import fake_model
 from tests.loopback import free_port
 from tests.runs import dense_results, write_json
+from tests.spoilt_model import write_spoilt_model
 
 MCP = "taugate-mcp"  # the client's command, which is not among those of the parser
 IMPORTS = "imports"  # of libraries, before the commands that run in forks

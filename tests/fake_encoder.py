@@ -14,9 +14,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
-from taugate.retrieval.encoder.encoder import CONFIG, EncoderConfig
-from taugate.retrieval.encoder.graph import MODEL
-from taugate.retrieval.encoder.tokenizer import TOKENIZER
+from taugate.release.encoder import CONFIG, MODEL, TOKENIZER, EncoderConfig
 
 DIMENSION = 128
 MAX_LENGTH = 64

@@ -13,8 +13,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
-from taugate.retrieval.encoder.graph import MODEL
-from taugate.retrieval.encoder.tokenizer import TOKENIZER
+from taugate.release.encoder import MODEL, TOKENIZER
 from taugate.retrieval.rerank.cross_encoder import CONFIG, INPUTS, Activation, CrossEncoderConfig
 
 UNKNOWN = "[UNK]"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from taugate.registry.catalog import find
-from taugate.retrieval.release.reader import load
+from taugate.retrieval.reader import load
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 import zaragoza_construction_faq
 
 from taugate.cli import main as cli
-from taugate.ingestion.dataset.location import write_sample
+from taugate.data.location import write_sample
 from tests.fake_encoder import write_fake_encoder
 
 

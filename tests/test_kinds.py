@@ -8,25 +8,23 @@ from typing import get_args
 import pytest
 
 import taugate
-from taugate.retrieval.engines.engine import EngineChoice
-from taugate.retrieval.names import INDEX_KINDS, METHODS, STATEMENTS, Kind, Method, Statement
-from taugate.retrieval.policy.names import ThresholdKind
-from taugate.retrieval.policy.policy import POLICIES
-from taugate.retrieval.policy.score_relevance import SCALES, ScoreScale
-from taugate.retrieval.rerank.reranker import RerankerKind
+from taugate.policy.names import ThresholdKind
+from taugate.policy.policy import POLICIES
+from taugate.policy.score_relevance import SCALES, ScoreScale
+from taugate.release.names import INDEX_KINDS, METHODS, STATEMENTS, Kind, Method, Statement
+from taugate.release.search_records import RerankerKind
 
 ROOT = Path(taugate.__file__).parent
 # Names of kinds, and the folder that defines them.
 FOLDERS = {
-    "retrieval/policy": {*get_args(ThresholdKind), *get_args(ScoreScale)},
+    "policy": {*get_args(ThresholdKind), *get_args(ScoreScale)},
     "retrieval/index": {*get_args(Kind)},
-    "retrieval/engines": {*get_args(EngineChoice)},
+    "retrieval/engines": {"faiss", "milvus", "pgvector"},
     "retrieval/rerank": {*get_args(RerankerKind)} - {"endpoint"},  # an encoder may be behind one as well
-    "retrieval/release": {*get_args(Method), *get_args(Statement)} - {"fixed"},  # a length of texts may be as well
+    "release": {*get_args(Method), *get_args(Statement)} - {"fixed"},  # a length of texts may be as well
 }
 MODULES = {
-    "service/runtime/resources.py",  # asks whether the module named faiss is loaded
-    "ingestion/runs/presets.py",  # the stores of users, of which two have the names of engines
+    "service/runtime/resources.py"  # asks whether the module named faiss is loaded
 }
 TEXTS = ("*.j2", "*.html")
 
@@ -53,7 +51,7 @@ def names_compared(source: str, folder: str) -> list[int]:
 def test_comparison_with_a_kind_is_found() -> None:
     source = 'if policy.kind in {"gap", "none"}:\n    pass\nwords = {"hnsw": "a graph"}[index.kind]\nx = "gap"\n'
     assert names_compared(source, "calibration/report") == [1, 3]
-    assert names_compared(source, "retrieval/policy") == [3]
+    assert names_compared(source, "policy") == [3]
 
 
 @pytest.mark.parametrize(

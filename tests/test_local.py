@@ -11,7 +11,7 @@ import taugate
 from taugate.errors import InputError, ReleaseError
 from taugate.local import LocalRetriever
 from taugate.registry.catalog import find
-from tests.retrieval.release.clones import clone
+from tests.release.clones import clone
 from tests.service_process import ServiceProcess
 
 QUESTION = "Do I need a building permit for a garage?"

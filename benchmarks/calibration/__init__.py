@@ -1,1 +1,1 @@
-"""Benchmarks of calibration: docs/benchmarks/{calibration,abstention,acceptance}.md."""
+"""Benchmarks of calibration: benchmarks/results/{calibration,abstention,acceptance}.md."""

@@ -1,6 +1,6 @@
 """Check whether both limits on refusals hold on documents that had no say, and what the score gains.
 
-A section of docs/benchmarks/abstention.md (abstention_tables.py).
+A section of benchmarks/results/abstention.md (abstention_tables.py).
 """
 
 import tempfile
@@ -16,23 +16,18 @@ from benchmarks.encoding import encoded_set
 from benchmarks.evidence import plot
 from benchmarks.experiment import Experiment
 from benchmarks.markdown import share, table, verdict, with_error
-from taugate.calibration.abstention import certify
-from taugate.calibration.abstention.certify import CertifyingScores, certify_both
-from taugate.calibration.abstention.choose import (
-    EncodedCorpus,
-    LabelledGroups,
-    QueryGroup,
-    choose_score,
-    fit_score_model,
-)
-from taugate.calibration.metrics.clusters import SamplingUnits, clusters
-from taugate.calibration.settings.rules import MAX_EMPTY, AbstentionRule
+from taugate.calibration.metrics.inputs import clusters
+from taugate.evidence.abstention import certify
+from taugate.evidence.abstention.certify import CertifyingScores, certify_both
+from taugate.evidence.abstention.choose import EncodedCorpus, LabelledGroups, QueryGroup, choose_score, fit_score_model
+from taugate.evidence.clusters import SamplingUnits
+from taugate.evidence.rules import MAX_EMPTY, AbstentionRule
+from taugate.policy.abstention import MODEL_SIGNALS
+from taugate.policy.arrays import Float32
+from taugate.release.refusal_records import RequestedLimits
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.lexical import LexicalIndex
-from taugate.retrieval.policy.abstention import MODEL_SIGNALS
-from taugate.retrieval.policy.word_match import DocumentWords
-from taugate.retrieval.release.refusal_records import RequestedLimits
-from taugate.retrieval.vectors import Float32
+from taugate.retrieval.index.word_match import DocumentWords
 
 HEADING = "Both limits, on documents that had no say"
 SETS = ("squad_v2_dev", "mixed_large")
@@ -99,7 +94,7 @@ def section(experiment: Experiment) -> str:
     other = ["set", "score", "AUROC", f"β at γ = {share(MAX_EMPTY, 2)}", "true β there", "true γ there"]
     return f"""\
 Do both certified limits hold together? Four tenths of the documents fit the model and choose the score, once
-(`calibration/abstention/choose.py`). The other documents are the world. {experiment.splits:,} times, half as many documents are drawn from it with
+(`evidence/abstention/choose.py`). The other documents are the world. {experiment.splits:,} times, half as many documents are drawn from it with
 replacement, each with all of its queries of both kinds, and certify. K = {K}.
 
 * *Both hold* compares the certified limits with both errors in the whole world. It counts every draw, also those in which the limits

@@ -1,4 +1,4 @@
-"""Every table of docs/benchmarks/abstention.md, by one command: whether the limits on refusals hold.
+"""Every table of benchmarks/results/abstention.md, by one command: whether the limits on refusals hold.
 
 Needs TAUGATE_DATA and the extras calibration, sample and test. Embeddings come through the project's own cache.
 """

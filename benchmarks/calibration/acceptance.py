@@ -1,7 +1,7 @@
 """Measure the figures and the cost of one calibration, with the command itself, on public data sets.
 
 Runs `taugate calibrate` with a cache of its own, cold, warm, and with a changed corpus, and writes the figures to
-docs/benchmarks/acceptance.md. Needs TAUGATE_DATA, about six minutes on 2 cores, and nothing else running beside it.
+benchmarks/results/acceptance.md. Needs TAUGATE_DATA, about six minutes on 2 cores, and nothing else running beside it.
 """
 
 import json
@@ -19,11 +19,11 @@ from typing import Any
 import pytrec_eval
 
 from benchmarks.results import RESULTS, machine, save, today
+from taugate.release.layout import content_digest
 from taugate.retrieval.encoder.encoder import ExportedEncoder
-from taugate.retrieval.release.layout import content_digest
-from taugate.retrieval.release.reader import load
+from taugate.retrieval.reader import load
 
-REPORT = Path(__file__).resolve().parents[2] / "docs" / "benchmarks" / "acceptance.md"
+REPORT = Path(__file__).resolve().parents[1] / "results" / "acceptance.md"
 NEW_DOCUMENTS = 12
 
 

@@ -28,9 +28,9 @@ from benchmarks.calibration.changing_sets import CHANGES, FIELD, ChangingSet, Qu
 from benchmarks.markdown import table
 from benchmarks.page import data_folder
 from taugate.cli import main as cli
-from taugate.ingestion.dataset.questions import off_topic_table
-from taugate.retrieval.encoder.encoder import Encoder, Tokens
-from taugate.retrieval.release.promises import (
+from taugate.data.questions import off_topic_table
+from taugate.policy.arrays import Float32
+from taugate.release.promises import (
     AnsweredQuestions,
     LimitedError,
     LimitedLoss,
@@ -40,8 +40,8 @@ from taugate.retrieval.release.promises import (
     promises,
     stated,
 )
-from taugate.retrieval.release.reader import Release, load
-from taugate.retrieval.vectors import Float32
+from taugate.retrieval.encoder.encoder import Encoder, Tokens
+from taugate.retrieval.reader import Release, load
 from taugate.service.api.schemas import SearchFields, to_query
 from taugate.service.pipeline.record import search_fields
 

@@ -18,12 +18,12 @@ from taugate.calibration.encoding.corpus import encode_near_misses, with_words
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
 from taugate.calibration.progress import Job
 from taugate.calibration.settings.settings import CalibrationSettings
-from taugate.ingestion.dataset.location import write_sample
+from taugate.data.location import write_sample
+from taugate.policy.arrays import QueryVectors, dense_of
+from taugate.release.refusal_records import QuestionKind, RefusalRecord, RefusedQuestions
 from taugate.retrieval.index.hybrid import HybridIndex
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.words import RULE, hybrid_vectors
-from taugate.retrieval.release.refusal_records import QuestionKind, RefusalRecord, RefusedQuestions
-from taugate.retrieval.vectors import QueryVectors, dense_of
 
 HEADING = "The default refusal: refused and lost"
 SETS = ("squad_v2_dev", "scifact", "cosqa", "covidqa_chunks", "pubmedqa_labelled")
@@ -74,7 +74,7 @@ one-sided, 95 %. Rows with w have the lexical part in the score that `--lexical 
 
 The stated limit of the questions that come with Taugate is above the share of another list in {sum(above)} of {len(above)} cases. It allows for
 questions of a further field, and is the prediction limit of an analysis of variance with random fields over all 300 questions of the half, or
-the exact limit of the kind if that is lower ([why](../research/abstention.md#the-default-refusal-with-two-halves-of-questions)). Near misses
+the exact limit of the kind if that is lower ([why](../decisions.md#refusing-questions)). Near misses
 are harder still: their scores lie among those of right answers. Questions of people that have no answer, on
 squad_v2_dev, are refused as rarely as near misses are. To refuse more of them, label some and give `--max-answered`.
 """

@@ -9,7 +9,7 @@ from benchmarks.calibration.trials import LOSSES, PAPERS, certified, trial
 from benchmarks.experiment import Experiment
 from benchmarks.markdown import share, table, verdict, with_error
 from benchmarks.searched import SearchedSplit
-from taugate.calibration.settings.rules import PolicyChoice, ThresholdRule
+from taugate.evidence.rules import PolicyChoice, ThresholdRule
 
 HEADING = "Conformal risk control: the mean loss on unseen queries"
 SETS = ("squad_v2_dev", "pubmedqa_labelled", "covidqa_chunks", "scifact/train", "mixed_large")

@@ -27,9 +27,9 @@ from benchmarks.calibration.changing_sets import ChangingSet, Questions, Rows
 from benchmarks.encoding import encoded_queries, loaded_encoder
 from benchmarks.markdown import share, table
 from benchmarks.page import data_folder
+from taugate.policy.arrays import Float32
 from taugate.registry.catalog import current_id
-from taugate.retrieval.release.reader import load
-from taugate.retrieval.vectors import Float32
+from taugate.retrieval.reader import load
 from taugate.service.app import create_app
 from taugate.service.settings import Settings
 

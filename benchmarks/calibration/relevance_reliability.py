@@ -9,13 +9,14 @@ from benchmarks.calibration.trials import unseen
 from benchmarks.experiment import Experiment, second_encoder
 from benchmarks.markdown import share, table, verdict
 from benchmarks.searched import SearchedSplit
-from taugate.calibration.metrics.clusters import SamplingUnits, clusters
-from taugate.calibration.metrics.documents import QueryRoles
-from taugate.calibration.metrics.ranking import JudgedQueries
+from taugate.calibration.metrics.inputs import clusters
+from taugate.calibration.metrics.judging import judge_queries
 from taugate.calibration.relevance.model import estimate_relevance
-from taugate.calibration.relevance.record import ReliabilitySums, expected_calibration_error
+from taugate.evidence.clusters import SamplingUnits
+from taugate.evidence.divisions import QueryRoles
+from taugate.evidence.relevance.record import ReliabilitySums, expected_calibration_error
+from taugate.policy.relevance import Logistic
 from taugate.retrieval.index.flat import FlatIndex
-from taugate.retrieval.policy.relevance import Logistic
 
 HEADING = "Reliability of relevance"
 SETS = (
@@ -126,9 +127,7 @@ def _across(experiment: Experiment, k: int, splits: int) -> list[Errors]:
     train, test = experiment.encoded(TRAIN), experiment.encoded(TEST)
     vectors, unseen_vectors = train.vectors.answerable, test.vectors.answerable
     index = FlatIndex.build(train.vectors.documents)
-    judged, unseen_judged = (
-        JudgedQueries.judge(each.queries, each.vectors.answerable, index, k) for each in (train, test)
-    )
+    judged, unseen_judged = (judge_queries(each.queries, each.vectors.answerable, index, k) for each in (train, test))
     units = SamplingUnits.from_clusters(clusters(train.queries))
     errors = []
     for number in range(splits):

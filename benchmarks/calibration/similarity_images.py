@@ -15,11 +15,11 @@ from benchmarks.checkout import ROOT
 from benchmarks.standalone import Scheme, standalone
 from taugate.calibration.report.figures import densities_figure
 from taugate.cli import main as cli
-from taugate.ingestion.dataset.location import write_sample
+from taugate.data.location import write_sample
 from taugate.registry.catalog import current_id
-from taugate.retrieval.release.layout import REFERENCE
-from taugate.retrieval.release.queries import Reference
-from taugate.retrieval.release.verify import verify
+from taugate.release.layout import REFERENCE
+from taugate.release.queries import Reference
+from taugate.release.verify import verify
 
 _LEGEND = {
     "random": "a question and a random document",

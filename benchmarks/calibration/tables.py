@@ -1,4 +1,4 @@
-"""Every table of docs/benchmarks/calibration.md, by one command: what the calibration promises and what comes true.
+"""Every table of benchmarks/results/calibration.md, by one command: what the calibration promises and what comes true.
 
 Needs TAUGATE_DATA and the extras calibration, sample and test. Embeddings come through the project's own cache.
 """

@@ -7,15 +7,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.searched import SearchedSplit
-from taugate.calibration.metrics.clusters import SamplingUnits
-from taugate.calibration.metrics.documents import HoldoutSplit, QueryRoles
-from taugate.calibration.metrics.measure import Resamples
-from taugate.calibration.settings.rules import PolicyChoice, ThresholdRule
 from taugate.calibration.settings.settings import CalibrationSettings
-from taugate.calibration.threshold.decide import decide_policy
-from taugate.calibration.threshold.policy_choice import CalibrationQueries, with_enough_evidence
-from taugate.retrieval.names import Statement
-from taugate.retrieval.policy.policy import keep
+from taugate.evidence.clusters import SamplingUnits
+from taugate.evidence.divisions import HoldoutSplit, QueryRoles
+from taugate.evidence.measure import Resamples
+from taugate.evidence.rules import PolicyChoice, ThresholdRule
+from taugate.evidence.threshold.decide import decide_policy
+from taugate.evidence.threshold.policy_choice import CalibrationQueries, with_enough_evidence
+from taugate.policy.policy import keep
+from taugate.release.names import Statement
 
 LOSSES = (0.01, 0.02, 0.05)
 PAPERS = ThresholdRule("bootstrap", "similarity")

@@ -1,1 +1,1 @@
-"""Benchmarks of drift alarms: what they find, and how soon (docs/benchmarks/drift.md)."""
+"""Benchmarks of drift alarms: what they find, and how soon (benchmarks/results/drift.md)."""

@@ -10,7 +10,7 @@ from benchmarks.drift.plan import DriftPlan
 from benchmarks.drift.traffic import Pool, asked, encoded, heldout, labelled, released
 from benchmarks.drift.worlds import monitor
 from benchmarks.markdown import share, table
-from taugate.retrieval.release.reader import Release
+from taugate.retrieval.reader import Release
 
 HEADING = "Questions of a near field"
 _SHARES = (1.0, 0.5, 0.2, 0.1, 0.05)

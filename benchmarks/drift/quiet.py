@@ -45,7 +45,7 @@ marginal distribution stays as it is.
 
 *Topics* are clusters of the queries' embeddings (k-means with 30 clusters, or fewer if a cluster would have fewer than 50 queries).
 *Articles* are the titles or papers of the documents that answer the queries. *Most evidence* is the highest value that
-`taugate_drift_evidence` reached: 1 is an alarm. [Research](../research/drift.md) has the alarms of two other detectors on this traffic.
+`taugate_drift_evidence` reached: 1 is an alarm. [Research](../decisions.md#drift) has the alarms of two other detectors on this traffic.
 
 {table(header, rows)}
 

@@ -12,9 +12,9 @@ from benchmarks.drift.near import delays_beside
 from benchmarks.drift.plan import DriftPlan
 from benchmarks.drift.traffic import Pool, encoded, labelled, released
 from benchmarks.markdown import share, table
-from taugate.retrieval.policy.policy import POLICIES, keep
-from taugate.retrieval.release.reader import Release
-from taugate.retrieval.vectors import Float32
+from taugate.policy.arrays import Float32
+from taugate.policy.policy import POLICIES, keep
+from taugate.retrieval.reader import Release
 
 HEADING = "Another site of the corpus"
 _SITES = ("squad_v2_dev", "squadshifts_new_wiki", "squadshifts_reddit", "pubmedqa_labelled")

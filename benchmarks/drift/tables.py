@@ -1,4 +1,4 @@
-"""Every table of docs/benchmarks/drift.md, by one command. Needs TAUGATE_DATA and the extras calibration, sample and test."""
+"""Every table of benchmarks/results/drift.md, by one command. Needs TAUGATE_DATA and the extras calibration, sample and test."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ PAGE = Page[DriftPlan](
     module="benchmarks.drift.tables",
     title="# Drift: how soon alarms come, how often they are false, and what monitoring costs",
     introduction="""\
-Drift is a lasting change in what people ask or in what the service finds. [drift.md](../drift.md) explains the signals, and what an
+Drift is a lasting change in what people ask or in what the service finds. [drift.md](../../docs/drift.md) explains the signals, and what an
 alarm takes. This page measures how soon alarms come, and how seldom without a reason, with releases that have neither ρ nor
 shared words (`--refuse off --lexical off`), unlike those of the default. The line under each heading repeats the measurement.""",
     sections={

@@ -12,14 +12,14 @@ import orjson
 from numpy.typing import NDArray
 
 from benchmarks.checkout import environment
-from taugate.calibration.metrics.documents import HoldoutSplit
 from taugate.drift.observations import Observations
+from taugate.evidence.divisions import HoldoutSplit
+from taugate.policy.arrays import Float32
+from taugate.policy.policy import POLICIES, keep
 from taugate.registry.catalog import find
 from taugate.retrieval.index.top_k import Index
-from taugate.retrieval.policy.policy import POLICIES, keep
 from taugate.retrieval.query import Query
-from taugate.retrieval.release.reader import Release, load
-from taugate.retrieval.vectors import Float32
+from taugate.retrieval.reader import Release, load
 
 _RANDOM = 64  # random documents of each query, of which every draw takes some
 RANDOM_OF_A_QUERY = 4

@@ -16,9 +16,9 @@ from benchmarks.drift.patterns import Rows
 from benchmarks.drift.traffic import Pool, asked, encoded, heldout, released
 from taugate.drift.monitor import Baseline, Monitor
 from taugate.drift.signals import DEFAULT_RULES, Rules, theta_of
+from taugate.release.encoder import MODEL
 from taugate.retrieval.encoder.encoder import ExportedEncoder
-from taugate.retrieval.encoder.graph import MODEL
-from taugate.retrieval.release.reader import Release
+from taugate.retrieval.reader import Release
 from taugate.retrieval.retriever import Retriever
 
 SETS = ("squad_v2_dev", "covidqa_chunks", "cosqa", "squadshifts_new_wiki", "squadshifts_reddit")

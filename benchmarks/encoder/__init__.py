@@ -1,1 +1,1 @@
-"""The exported encoder beside PyTorch: docs/benchmarks/encoder.md."""
+"""The exported encoder beside PyTorch: benchmarks/results/encoder.md."""

@@ -1,6 +1,6 @@
 """Measure what the encoder's constants rest on: tokens a batch, and the tolerance of the golden queries.
 
-Writes docs/benchmarks/encoder.md. Needs TAUGATE_DATA and the extras calibration and sample; about three minutes on 2 cores.
+Writes benchmarks/results/encoder.md. Needs TAUGATE_DATA and the extras calibration and sample; about three minutes on 2 cores.
 """
 
 import json
@@ -18,11 +18,11 @@ from benchmarks.checkout import ROOT
 from benchmarks.encoder.precisions import SETS, of_onnxruntime, section, some_texts
 from benchmarks.results import RESULTS, save, today
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
+from taugate.release.golden import TOLERANCE
 from taugate.retrieval.encoder import graph
 from taugate.retrieval.encoder.encoder import ExportedEncoder
-from taugate.retrieval.release.golden import TOLERANCE
 
-REPORT = ROOT / "docs" / "benchmarks" / "encoder.md"
+REPORT = ROOT / "benchmarks" / "results" / "encoder.md"
 BATCH_TOKENS = (128, 256, 512, 1024, 2048, 4096)
 ROUNDS = 7
 _MULTIPLES, _TOGETHER, _PADDED_ROUNDS = (1, 2, 4, 8, 16), (1, 4, 16, 64), 15

@@ -17,9 +17,10 @@ import numpy as np
 from benchmarks.encoder.limit import limits
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, CheaperPrecision, cheaper_encoder, exported_encoder
 from taugate.calibration.export.weights import quantize
-from taugate.retrieval.encoder.bert import PRECISIONS, WEIGHTS, BertModel
+from taugate.release.encoder import LAYOUT, MODEL, WEIGHTS
+from taugate.retrieval.encoder.bert import PRECISIONS, BertModel, kernel
 from taugate.retrieval.encoder.encoder import GRAPH_FILES, ExportedEncoder
-from taugate.retrieval.encoder.graph import LAYOUT, MODEL, Graph, GraphWeights
+from taugate.retrieval.encoder.graph import Graph, GraphWeights
 
 _QUESTIONS, _ROUNDS, _TOGETHER = 160, 5, (1, 16)
 SETS = ("squad_v2_dev", "covidqa_chunks", "cosqa", "scifact")
@@ -74,11 +75,9 @@ def by_kernel(float32: ExportedEncoder, some: list[str]) -> dict[str, ExportedEn
         float32: The encoder that the kernel runs.
         some: Texts that choose the factors of int8.
     """
-    from taugate.retrieval.encoder import kernel
-
-    found = {}
+    compiled, found = kernel(), {}
     for precision in ("float32", *get_args(CheaperPrecision)):
-        for path in kernel.paths(PRECISIONS[precision])[:-1]:
+        for path in compiled.paths(PRECISIONS[precision])[:-1] if compiled else ():
             folder = float32.folder if precision == "float32" else cheaper_encoder(float32.folder, precision, some)
             encoder = ExportedEncoder.load(folder, 1)
             weights = folder / (LAYOUT if precision == "float32" else WEIGHTS)
@@ -87,11 +86,11 @@ def by_kernel(float32: ExportedEncoder, some: list[str]) -> dict[str, ExportedEn
     return found
 
 
-def section(kernel: ExportedEncoder, graphs: Iterable[ExportedEncoder], texts: dict[str, Texts]) -> list[str]:
+def section(encoder: ExportedEncoder, graphs: Iterable[ExportedEncoder], texts: dict[str, Texts]) -> list[str]:
     """Measure and return the lines of the page; the kernel's factors are from documents of squad_v2_dev.
 
     Args:
-        kernel: The encoder in float32 that the kernel runs.
+        encoder: The encoder in float32 that the kernel runs.
         graphs: What `of_onnxruntime` makes of it.
         texts: Documents and queries of every data set.
     """
@@ -102,10 +101,10 @@ def section(kernel: ExportedEncoder, graphs: Iterable[ExportedEncoder], texts: d
         **by_openvino(float32.folder),
         "int8, onnxruntime": int8,
         "int8 per channel, onnxruntime": dynamic,
-        **by_kernel(kernel, [text[:120] for text in documents[:100]]),
+        **by_kernel(encoder, [text[:120] for text in documents[:100]]),
     }
-    tensors = GraphWeights.read(kernel.folder / LAYOUT).tensors
-    tokens = kernel.tokenize(queries[:_QUESTIONS], "query")
+    tensors = GraphWeights.read(encoder.folder / LAYOUT).tensors
+    tokens = encoder.tokenize(queries[:_QUESTIONS], "query")
     products = sum(math.prod(shape) for name, (_, *shape) in tensors.items() if name[0].isdigit() and len(shape) == 2)
     products *= sum(text.count for text in tokens)
     least: dict[tuple[str, int], float] = {}
@@ -115,10 +114,10 @@ def section(kernel: ExportedEncoder, graphs: Iterable[ExportedEncoder], texts: d
         for together in _TOGETHER * _ROUNDS:
             for name, measure in loops.items():
                 most[name] = max(measure(), most.get(name, 0.0))
-            for name, encoder in encoders.items():
+            for name, timed in encoders.items():
                 began = time.process_time()
                 for start in range(0, _QUESTIONS, together):
-                    encoder.embed(tokens[start : start + together])
+                    timed.embed(tokens[start : start + together])
                 spent = time.process_time() - began
                 least[name, together] = min(spent, least.get((name, together), spent))
     exact = {}
@@ -126,12 +125,12 @@ def section(kernel: ExportedEncoder, graphs: Iterable[ExportedEncoder], texts: d
         stored = float32.encode(some_documents[:100], "document").T
         exact[tuple(some_queries[:300])] = stored, float32.encode(some_queries[:300], "query")
     rows = []
-    for name, encoder in encoders.items():
+    for name, timed in encoders.items():
         cells = [f"{least[name, together] * 1000 / _QUESTIONS:.2f} ms" for together in _TOGETHER]
         limit = most.get("int8" if name.startswith("int8") else "float32")
         cells += [f"{products / least[name, together] / limit:.2f}" if limit else "" for together in _TOGETHER]
         for questions, (stored, vectors) in exact.items():
-            cells.append(f"{np.abs((encoder.encode(questions, 'query') - vectors) @ stored).mean():.5f}")
+            cells.append(f"{np.abs((timed.encode(questions, 'query') - vectors) @ stored).mean():.5f}")
         rows.append(f"| {name} | {' | '.join(cells)} |")
     measured = " and ".join(f"{rate / 1e9:.0f} G/s in {name}" for name, rate in most.items()) or "not measured here"
     return [

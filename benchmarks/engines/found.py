@@ -13,21 +13,23 @@ from benchmarks.engines.plan import EnginePlan
 from benchmarks.engines.servers import NAMES, running
 from benchmarks.markdown import Target, share, table, targets
 from taugate.calibration.acceptance.accept import gate_settings
-from taugate.calibration.acceptance.baseline import RankingOutcomes
-from taugate.calibration.acceptance.gate import GateCandidate, judge
 from taugate.calibration.encoding.shards import SHARD_ROWS
-from taugate.calibration.metrics.clusters import SamplingUnits, clusters
-from taugate.calibration.metrics.documents import Parents
+from taugate.calibration.metrics.inputs import clusters
+from taugate.calibration.metrics.judging import ranking_outcomes
 from taugate.calibration.progress import Job
 from taugate.calibration.settings.settings import CandidateSettings
-from taugate.ingestion.dataset.labelled_queries import LabelledQuery
-from taugate.retrieval.engines.connect import EngineRecord, SampleDigest, open_verified, sampled_positions, shard_digest
+from taugate.data.labelled_queries import LabelledQuery
+from taugate.evidence.acceptance import GateCandidate, judge
+from taugate.evidence.clusters import SamplingUnits
+from taugate.evidence.ranking import Parents
+from taugate.policy.arrays import Float32, dense_of
+from taugate.release.engine import EngineRecord
+from taugate.release.search_records import GateRecord
+from taugate.retrieval.engines.connect import SampleDigest, open_verified, sampled_positions, shard_digest
 from taugate.retrieval.engines.engine import Engine, Rows
 from taugate.retrieval.engines.search import EngineIndex
 from taugate.retrieval.index.flat import SPARE, FlatIndex
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.release.search_records import GateRecord
-from taugate.retrieval.vectors import Float32, dense_of
 
 HEADING = "What is found, and how fast"
 _K = 10
@@ -60,7 +62,7 @@ class _Asked:
         """Return what the gate says of what a search found, in the place of exact search."""
         units = SamplingUnits.from_clusters(clusters(self.queries))
         gate = gate_settings(CandidateSettings(), units, 1, Job(print))
-        outcomes = [RankingOutcomes.judge(self.queries, top.positions, _K, self.parents) for top in (exact, found)]
+        outcomes = [ranking_outcomes(self.queries, top.positions, _K, self.parents) for top in (exact, found)]
         (record,) = judge(outcomes[0], [GateCandidate(name, "engine", outcomes[1])], units, gate)
         return record
 

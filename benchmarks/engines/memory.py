@@ -23,7 +23,7 @@ from benchmarks.engines.servers import fresh_postgres
 from benchmarks.engines.tiled import DATA, QUERIES, TiledCorpus, tiled
 from benchmarks.markdown import Target, table, targets
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
-from taugate.ingestion.dataset.beir import read_dataset
+from taugate.data.beir import read_dataset
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 
 HEADING = "Memory of a calibration"

@@ -15,7 +15,7 @@ DIMENSION = 384  # of the default encoder
 TEXT_BYTES = 1024  # of a passage with its metadata, as JSON
 SHARD_ROWS = 8192  # calibration/encoding/shards.py
 
-# Measured here: docs/benchmarks/encoder.md, documents of squad_v2_dev with 1,024 tokens a batch, on two cores.
+# Measured here: benchmarks/results/encoder.md, documents of squad_v2_dev with 1,024 tokens a batch, on two cores.
 CORES, PASSAGES_PER_SECOND = 2, 35
 # Of such a document: two operations a weight and token, and attention (Kaplan et al., 2020, table 1).
 TOKENS, LAYERS = 160, 6

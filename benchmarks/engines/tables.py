@@ -1,4 +1,4 @@
-"""The tables of docs/benchmarks/engines.md, by one command.
+"""The tables of benchmarks/results/engines.md, by one command.
 
 Needs TAUGATE_DATA and the extras calibration, sample and test. milvus-lite and PostgreSQL are started here; an engine of
 your own is searched as well if TAUGATE_ENGINE_URL names it. Embeddings come through the project's own cache.
@@ -16,7 +16,7 @@ PAGE = Page[EnginePlan](
     module="benchmarks.engines.tables",
     title="# Engines: what they find, beside exact search",
     introduction="""\
-An engine proposes candidates; Taugate scores them again in float32 ([how](../serving.md#documents-in-an-engine)). This page measures whether
+An engine proposes candidates; Taugate scores them again in float32 ([how](../../docs/how-to/use-an-engine.md#what-changes)). This page measures whether
 results equal those of exact search in the process, to the bit, and whether the memory of a calibration grows with the corpus. The line
 under each heading repeats its measurement. `make engine-tests` runs the tests that every engine has to pass, on a Milvus server of its own.
 
@@ -24,7 +24,7 @@ squad_v2_dev is small. PostgreSQL compares a query with all of its 1,204 documen
 says what the path through PostgreSQL costs, and nothing about the graph. A calibration holds a shard of 8,192 documents at a time, so that
 its memory grows up to two shards, and not beyond.
 
-[Engines that were tried](../research/engines.md) has a collection of a million documents, switches of the release under load, and engines
+[Engines that were tried](../decisions.md#engines) has a collection of a million documents, switches of the release under load, and engines
 that were killed. Nothing here covers a cluster of Milvus, Milvus 2.6 and 3 as servers, object storage of a cloud, or 100 million rows.""",
     sections={"found": found, "memory": memory},
     options=[

@@ -12,9 +12,9 @@ from safetensors.numpy import save
 
 from benchmarks.encoding import encoded_set, loaded_encoder
 from taugate.calibration.encoding.shards import RECORD, CorpusShard, corpus_shards, shard_record, write_record
+from taugate.policy.arrays import Float32
 from taugate.retrieval.documents.store import Document, DocumentStore, DocumentWriter, write_document
 from taugate.retrieval.encoder.encoder import ExportedEncoder
-from taugate.retrieval.vectors import Float32
 from taugate.storage.object_store import open_place
 
 DATA = "squad_v2_dev"

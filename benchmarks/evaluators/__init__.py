@@ -1,1 +1,1 @@
-"""Evaluators that others wrote, on the real service: docs/benchmarks/evaluators.md."""
+"""Evaluators that others wrote, on the real service: benchmarks/results/evaluators.md."""

@@ -10,8 +10,8 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from taugate.retrieval.release.layout import OUTCOMES
-from taugate.retrieval.release.queries import Outcomes
+from taugate.release.layout import OUTCOMES
+from taugate.release.queries import Outcomes
 
 UNCUT = -1.0  # as a threshold of similarity: no cosine is below it
 

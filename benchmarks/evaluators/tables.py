@@ -1,4 +1,4 @@
-"""The tables of docs/benchmarks/evaluators.md, by one command.
+"""The tables of benchmarks/results/evaluators.md, by one command.
 
 Needs TAUGATE_DATA, the extras calibration, evaluators, sample and test, and taugate-client with its extra haystack.
 """
@@ -16,7 +16,7 @@ PAGE = Page[EvaluatorsPlan](
     title="# Evaluators that others wrote",
     introduction=f"""\
 Two evaluators that know nothing of Taugate measure it over HTTP: mteb {with_mteb.VERSION} through its `SearchProtocol`, and Haystack's
-`DocumentNDCGEvaluator` through the [Haystack retriever](../how-to/frameworks.md#haystack). Their NDCG@10 is compared with the plain mean of what
+`DocumentNDCGEvaluator` through the [Haystack retriever](../../docs/how-to/clients.md#haystack). Their NDCG@10 is compared with the plain mean of what
 the release itself has for each query (`outcomes.safetensors`).
 
 Each set is calibrated with `--k 10 --holdout 0`, so that the release knows every query. mteb asks with `"threshold": -1`, which replaces τ and

@@ -6,7 +6,7 @@ from typing import Any
 from benchmarks.evaluators.labelled import LabelledSet, Scores
 from benchmarks.evaluators.search import HttpSearch, Run
 
-VERSION = "2.26.24"  # whose evaluation docs/benchmarks/evaluators.md explains
+VERSION = "2.26.24"  # whose evaluation benchmarks/results/evaluators.md explains
 
 
 def model_meta() -> object:

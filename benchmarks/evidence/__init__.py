@@ -1,1 +1,1 @@
-"""Benchmarks of evidence by document: how often it errs (docs/benchmarks/evidence.md)."""
+"""Benchmarks of evidence by document: how often it errs (benchmarks/results/evidence.md)."""

@@ -5,13 +5,13 @@ import numpy as np
 from benchmarks.experiment import Experiment
 from benchmarks.markdown import share, table, verdict
 from benchmarks.searched import EncodedSplit
-from taugate.calibration.acceptance.baseline import DEPTH, RankingOutcomes
-from taugate.calibration.acceptance.gate import GateCandidate, judge
-from taugate.calibration.metrics.clusters import ClusterIds, SamplingUnits, clusters
-from taugate.calibration.settings.rules import CONFIDENCE
-from taugate.calibration.settings.settings import GateSettings
+from taugate.calibration.metrics.inputs import clusters
+from taugate.calibration.metrics.judging import ranking_outcomes
+from taugate.evidence.acceptance import DEPTH, GateCandidate, RankingOutcomes, judge
+from taugate.evidence.clusters import ClusterIds, SamplingUnits
+from taugate.evidence.rules import CONFIDENCE, GateSettings
+from taugate.policy.arrays import dense_of
 from taugate.retrieval.index.flat import FlatIndex
-from taugate.retrieval.vectors import dense_of
 
 HEADING = "Admitted though worse"
 SETS = ("squad_v2_dev", "covidqa_chunks", "scifact/train", "cosqa")
@@ -58,7 +58,7 @@ def _outcomes(split: EncodedSplit, noise: float, seed: int) -> RankingOutcomes:
     noisy = documents + noise * np.random.default_rng(seed).standard_normal(documents.shape).astype(np.float32)
     index = FlatIndex.build(noisy / np.linalg.norm(noisy, axis=1, keepdims=True))
     positions = index.search(dense_of(split.vectors.answerable), DEPTH).positions
-    return RankingOutcomes.judge(split.queries, positions, _K)
+    return ranking_outcomes(split.queries, positions, _K)
 
 
 def _worse(

@@ -8,9 +8,9 @@ from benchmarks.evidence.verdicts import of_documents, passed
 from benchmarks.evidence.worlds import changed
 from benchmarks.experiment import Experiment
 from benchmarks.markdown import share, table
-from taugate.calibration.metrics.clusters import SamplingUnits
-from taugate.calibration.risk.evidence import min_detectable_loss
-from taugate.calibration.settings.rules import CONFIDENCE
+from taugate.evidence.clusters import SamplingUnits
+from taugate.evidence.risk.losses import min_detectable_loss
+from taugate.evidence.rules import CONFIDENCE
 
 HEADING = "How many documents it takes"
 _MARGINS = (0.005, 0.01, 0.02, 0.05)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from taugate.calibration.charts import HEIGHT, WIDTH, Axis, Chart
 
-_FOLDER = Path(__file__).resolve().parents[2] / "docs" / "benchmarks" / "evidence"
+_FOLDER = Path(__file__).resolve().parents[1] / "results" / "evidence"
 _LINES = {
     "blue": "stroke:#0b62a4",
     "orange": "stroke:#c2570c;stroke-dasharray:7 4",

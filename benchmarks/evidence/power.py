@@ -9,10 +9,10 @@ from benchmarks.evidence.verdicts import Test, check, of_documents, of_queries, 
 from benchmarks.evidence.worlds import Drawn, Structure, changed, structures
 from benchmarks.experiment import Experiment
 from benchmarks.markdown import share, table, verdict
-from taugate.calibration.metrics.documents import HoldoutSplit
-from taugate.calibration.risk.evidence import min_detectable_loss
-from taugate.calibration.settings.rules import CONFIDENCE
-from taugate.calibration.settings.settings import MARGIN, CalibrationSettings
+from taugate.calibration.settings.settings import CalibrationSettings
+from taugate.evidence.divisions import HoldoutSplit
+from taugate.evidence.risk.losses import min_detectable_loss
+from taugate.evidence.rules import CONFIDENCE, MARGIN
 
 HEADING = "Power: a candidate that is as good"
 TRIALS = 2000

@@ -13,12 +13,12 @@ from benchmarks.evidence.verdicts import ALPHA
 from benchmarks.experiment import Experiment
 from benchmarks.markdown import share, table, verdict
 from benchmarks.searched import SearchedSplit
-from taugate.calibration.metrics.clusters import SamplingUnits
-from taugate.calibration.risk.certify import counting_enough
-from taugate.calibration.settings.rules import PolicyChoice
-from taugate.calibration.threshold.decide import decide_policy
-from taugate.calibration.threshold.policy_choice import CalibrationQueries, with_enough_evidence
-from taugate.retrieval.policy.policy import POLICIES, keep
+from taugate.evidence.clusters import SamplingUnits
+from taugate.evidence.risk.certify import counting_enough
+from taugate.evidence.rules import PolicyChoice
+from taugate.evidence.threshold.decide import decide_policy
+from taugate.evidence.threshold.policy_choice import CalibrationQueries, with_enough_evidence
+from taugate.policy.policy import POLICIES, keep
 
 HEADING = "Realised loss of certified cuts"
 SETS = ("squad_v2_dev", "squadshifts_new_wiki", "covidqa_chunks", "scifact/train", "mixed_large", "pubmedqa_labelled")

@@ -23,7 +23,7 @@ from benchmarks.evidence.verdicts import (
 from benchmarks.evidence.worlds import AT_WORST, FALLS, FOUND, LARGEST, WITH_GAINS, Drawn, Fall, Structure, structures
 from benchmarks.experiment import Experiment
 from benchmarks.markdown import share, table, verdict
-from taugate.calibration.risk.evidence import Statement
+from taugate.evidence.risk.losses import Statement
 
 HEADING = "Size: a true loss exactly at the margin"
 TRIALS = 500
@@ -101,7 +101,7 @@ means that they can show none.
 If no document has two queries, as in pubmedqa_labelled, each document is one query, and the tests are those by query: exponential
 tilting in gate and promotion, and the exact binomial test in the certificate. An update and the two limits of abstention use the tests
 of the gate and of the certificate. Taking the tests by query for documents that share queries passes up to .47 of such worlds
-([research](../research/evidence.md)).
+([research](../decisions.md#evidence-by-document)).
 
 Losses fall on whole documents, on single queries, or in part on either. *Gains*: for two queries that are lost one is gained.
 *Largest documents only*: the largest, which have four times the loss together; each is lost one time in four. *At worst*: as

@@ -8,10 +8,10 @@ from numpy.typing import NDArray
 
 from benchmarks.evidence.verdicts import passed
 from benchmarks.searched import SearchedSplit
-from taugate.calibration.metrics.clusters import SamplingUnits
-from taugate.calibration.risk.certify import p_values
-from taugate.calibration.risk.steps import LossSteps
-from taugate.retrieval.vectors import Float32
+from taugate.evidence.clusters import SamplingUnits
+from taugate.evidence.risk.certify import p_values
+from taugate.evidence.risk.steps import LossSteps
+from taugate.policy.arrays import Float32
 
 _REACH = 4.0  # times the largest δ: no cut that loses more is certified
 _HIGH = np.finfo(np.float32).max  # stands for every score above the staircase: such queries count in their document

@@ -1,4 +1,4 @@
-"""Every table of docs/benchmarks/evidence.md, by one command: what the evidence by document promises, and what it costs.
+"""Every table of benchmarks/results/evidence.md, by one command: what the evidence by document promises, and what it costs.
 
 Needs TAUGATE_DATA and the extras calibration, sample and test. Embeddings come through the project's own cache.
 """
@@ -12,7 +12,7 @@ PAGE = experiment_page(
     title="# Evidence by document: how often it errs, what it can show",
     introduction="""\
 Queries about one document are won and lost together. So if queries share documents, the gate, promotions and certificates count
-documents ([gate.md](../gate.md), `calibration/risk/evidence.py`). A "document" here is a cluster: the queries that share a relevant
+documents ([gate.md](../../docs/gate.md), `evidence/risk/losses.py`). A "document" here is a cluster: the queries that share a relevant
 document, and the queries linked to them through other documents. The line under each heading repeats the measurement.""",
     sections={
         "size": size,

@@ -9,7 +9,7 @@ from benchmarks.experiment import Experiment
 from benchmarks.markdown import share, table, verdict
 from taugate.calibration.comparison.decision import mean_difference
 from taugate.calibration.comparison.rule import QuantitySample
-from taugate.calibration.settings.rules import CONFIDENCE
+from taugate.evidence.rules import CONFIDENCE
 
 HEADING = "Size of promotion with other queries"
 _TRIALS = 500  # two limits are found for each

@@ -6,17 +6,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.evidence.worlds import Counts, Drawn, Structure
-from taugate.calibration.acceptance.baseline import RankingOutcomes
-from taugate.calibration.acceptance.gate import GateCandidate, judge
 from taugate.calibration.comparison.decision import mean_difference
 from taugate.calibration.comparison.rule import QuantitySample
-from taugate.calibration.metrics.clusters import SamplingUnits
-from taugate.calibration.risk import certify as bounds
-from taugate.calibration.risk.certify import LossLimit, certify
-from taugate.calibration.risk.evidence import DocumentBets, QueryLosses
-from taugate.calibration.risk.steps import LossSteps
-from taugate.calibration.settings.rules import CONFIDENCE, ThresholdRule
-from taugate.calibration.settings.settings import GateSettings
+from taugate.evidence.acceptance import GateCandidate, RankingOutcomes, judge
+from taugate.evidence.clusters import SamplingUnits
+from taugate.evidence.risk import certify as bounds
+from taugate.evidence.risk.certify import LossLimit, certify
+from taugate.evidence.risk.losses import DocumentBets, QueryLosses
+from taugate.evidence.risk.steps import LossSteps
+from taugate.evidence.rules import CONFIDENCE, GateSettings, ThresholdRule
 
 PValues = NDArray[np.float64]
 Test = Callable[[Drawn, float], PValues]

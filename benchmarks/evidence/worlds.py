@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.experiment import Experiment
-from taugate.calibration.metrics.clusters import SamplingUnits, clusters
-from taugate.calibration.risk.evidence import Statement
-from taugate.ingestion.dataset.beir import read_dataset
+from taugate.calibration.metrics.inputs import clusters
+from taugate.data.beir import read_dataset
+from taugate.evidence.clusters import SamplingUnits
+from taugate.evidence.risk.losses import Statement
 
 Counts = NDArray[np.int64]  # queries, with a sign if some are gained
 Rates = NDArray[np.float64]

@@ -1,1 +1,1 @@
-"""Benchmarks of the gate: the loss of projections, precisions and indexes (docs/benchmarks/gate.md)."""
+"""Benchmarks of the gate: the loss of projections, precisions and indexes (benchmarks/results/gate.md)."""

@@ -7,7 +7,7 @@ from scipy import stats
 
 from benchmarks.experiment import Experiment
 from benchmarks.markdown import share, table, verdict
-from taugate.calibration.risk.evidence import QueryLosses
+from taugate.evidence.risk.losses import QueryLosses
 
 HEADING = "The gate itself"
 _ALPHA = 0.05

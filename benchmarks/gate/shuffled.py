@@ -13,12 +13,12 @@ from transformers import AutoTokenizer, BertConfig, BertModel
 
 from benchmarks.experiment import Experiment
 from benchmarks.markdown import share, table, verdict
-from taugate.adaptation.reranker import adapt_reranker
-from taugate.adaptation.settings import AdaptationSettings
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, model_folder
 from taugate.calibration.progress import Job
-from taugate.calibration.risk.certify import upper_limit
-from taugate.retrieval.release.adaptation import RerankerStage
+from taugate.evidence.risk.certify import upper_limit
+from taugate.release.adaptation import RerankerStage
+from taugate_adapt.reranker import adapt_reranker
+from taugate_adapt.settings import AdaptationSettings
 
 HEADING = "Second stages of shuffled labels"
 _RUNS, _STEPS, _ALPHA = 55, 16, 0.05

@@ -1,4 +1,4 @@
-"""Every table of docs/benchmarks/gate.md, by one command.
+"""Every table of benchmarks/results/gate.md, by one command.
 
 Needs TAUGATE_DATA and the extras calibration, adaptation, sample and test. Embeddings come through the project's own cache.
 """

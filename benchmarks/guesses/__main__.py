@@ -1,4 +1,4 @@
-"""Thresholds that people really set, beside the one that Taugate certifies: writes docs/benchmarks/guesses.md.
+"""Thresholds that people really set, beside the one that Taugate certifies: writes benchmarks/results/guesses.md.
 
 Needs TAUGATE_DATA and the extras calibration, sample and test. Embeddings come through the project's own cache.
 """

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.retrieval.vectors import Float32
+from taugate.policy.arrays import Float32
 
 
 def autocut(scores: Float32, jumps: int = 1) -> NDArray[np.bool_]:

@@ -10,15 +10,16 @@ from numpy.typing import NDArray
 
 from benchmarks.calibrated import IndexedSet
 from benchmarks.guesses.rules import CERTIFIED, DEFAULT, GUESSES
-from taugate.calibration.metrics.clusters import ClusterIds, cluster_bootstrap, clusters
-from taugate.calibration.metrics.ranking import JudgedQueries
-from taugate.calibration.settings.rules import ThresholdRule
+from taugate.calibration.metrics.inputs import clusters
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.study.decide import decide
 from taugate.calibration.threshold.shortage import evidence_bound
-from taugate.ingestion.dataset.judgements import TEST
-from taugate.retrieval.release.evidence import Interval
-from taugate.retrieval.release.outcome_records import PolicyRecord
+from taugate.data.judgements import TEST
+from taugate.evidence.clusters import ClusterIds, cluster_bootstrap
+from taugate.evidence.ranking import JudgedQueries
+from taugate.evidence.rules import ThresholdRule
+from taugate.release.evidence import Interval
+from taugate.release.outcome_records import PolicyRecord
 
 MAX_LOSS = 0.02
 _BOOTSTRAPS = 1000

@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.guesses.autocut import autocut
-from taugate.retrieval.policy.policy import keep
-from taugate.retrieval.vectors import Float32
+from taugate.policy.arrays import Float32
+from taugate.policy.policy import keep
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 from benchmarks.guesses.outcomes import RuleOutcome, SetOutcome
 from benchmarks.guesses.rules import CERTIFIED, DEFAULT, GUESSES
 from benchmarks.markdown import share, table
-from taugate.retrieval.release.evidence import Interval
+from taugate.release.evidence import Interval
 
 HEADING = "A guessed threshold beside a certified one"
 SETS = ("squad_v2_dev", "pubmedqa_labelled", "covidqa_chunks", "scifact/train", "cosqa")
@@ -45,7 +45,7 @@ Each cell has the lowest and the highest figure of {len(outcomes)} cases: {len(p
 
 {len(outcomes) - len(none)} of the {len(outcomes)} cases have enough labels to certify a loss of 2 %. In the others Taugate passes on every result, says what
 is missing, and exits with status 3, or 5 if it is impossible with these documents. {". ".join(needed) or "No case is left"}.
-With `--count-at-most` a large document counts for less ([thresholds.md](../thresholds.md#one-document-with-many-queries)).
+With `--count-at-most` a large document counts for less ([thresholds.md](../../docs/thresholds.md#one-document-with-many-queries)).
 
 A cut judges results, not questions. The certified one answers questions that have no answer, too. A high threshold refuses
 some of them, and loses right answers on the way. By default, ρ refuses questions as a whole: unanswerable ones of the user

@@ -12,19 +12,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.calibrated import IndexedSet
-from taugate.calibration.acceptance.baseline import DEPTH, RankingOutcomes
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
-from taugate.calibration.metrics.clusters import SamplingUnits, clusters
-from taugate.calibration.metrics.ranking import max_own_passages, own_passages_of
-from taugate.ingestion.dataset.corpus import CORPUS
-from taugate.ingestion.dataset.judgements import GENERATED
-from taugate.ingestion.dataset.labelled_queries import LabelledQuery
-from taugate.ingestion.dataset.queries import QUERIES
-from taugate.ingestion.queries.generate import MAX_QUERIES, generate_crops
+from taugate.calibration.metrics.inputs import clusters
+from taugate.calibration.metrics.judging import max_own_passages, own_passages_of, ranking_outcomes
+from taugate.data.corpus import CORPUS
+from taugate.data.generation.generate import MAX_QUERIES, generate_crops
+from taugate.data.judgements import GENERATED
+from taugate.data.labelled_queries import LabelledQuery
+from taugate.data.queries import QUERIES
+from taugate.evidence.acceptance import DEPTH, RankingOutcomes
+from taugate.evidence.clusters import SamplingUnits
+from taugate.policy.arrays import Float32, dense_of
 from taugate.retrieval.index.lexical import LexicalIndex, share_of
 from taugate.retrieval.index.postings import K1, B
 from taugate.retrieval.index.words import query_terms
-from taugate.retrieval.vectors import Float32, dense_of
 
 SETS = (
     *("squad_v2_dev", "scifact", "scifact/train", "cosqa", "covidqa_chunks", "pubmedqa_labelled"),
@@ -106,7 +107,7 @@ class FusedSet:
                 self.indexed.dataset.documents.parents,
             )
             for name, scores in _lists(some):
-                outcomes = RankingOutcomes.judge(some.queries, _best(scores, depth), K, parents)
+                outcomes = ranking_outcomes(some.queries, _best(scores, depth), K, parents)
                 parts.setdefault(name, []).append(outcomes)
         return {
             name: RankingOutcomes(

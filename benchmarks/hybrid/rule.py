@@ -8,13 +8,11 @@ from numpy.typing import NDArray
 from benchmarks.experiment import Experiment
 from benchmarks.hybrid.fused import SETS, Ranked, ranked_set
 from benchmarks.markdown import share, table
-from taugate.calibration.acceptance.baseline import RankingOutcomes
-from taugate.calibration.acceptance.gate import holm
-from taugate.calibration.metrics.clusters import SamplingUnits
-from taugate.calibration.metrics.documents import HoldoutSplit, QueryRoles, cluster_folds
-from taugate.calibration.risk.evidence import min_detectable_loss, paired_losses
-from taugate.calibration.settings.rules import CONFIDENCE
-from taugate.calibration.settings.settings import MARGIN, default_margin
+from taugate.evidence.acceptance import RankingOutcomes, holm
+from taugate.evidence.clusters import SamplingUnits
+from taugate.evidence.divisions import HoldoutSplit, QueryRoles, cluster_folds
+from taugate.evidence.risk.losses import min_detectable_loss, paired_losses
+from taugate.evidence.rules import CONFIDENCE, MARGIN, default_margin
 
 HEADING = "How often a weight is accepted"
 _GRIDS = ((0.3, 0.5, 0.7), (0.2, 0.3, 0.5, 0.7), (0.3, 0.5, 0.7, 1.0))

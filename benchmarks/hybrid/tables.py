@@ -1,4 +1,4 @@
-"""Every table of docs/benchmarks/hybrid.md, by one command.
+"""Every table of benchmarks/results/hybrid.md, by one command.
 
 Needs TAUGATE_DATA and the extras calibration, sample and test, and PyStemmer for the stems. Embeddings come through the project's own
 cache.

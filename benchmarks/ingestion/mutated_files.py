@@ -14,9 +14,9 @@ import pyarrow.parquet
 
 from benchmarks.ingestion.plan import ImportPlan
 from benchmarks.markdown import Target, table, targets
-from taugate.ingestion.importers.parse import read_file
-from taugate.ingestion.importers.word_share import MIN_SHARE_KEPT, count_words
-from taugate.ingestion.parsed import UnreadableFile
+from taugate.data.parsed import UnreadableFile
+from taugate_import.parse import read_file
+from taugate_import.word_share import MIN_SHARE_KEPT, count_words
 
 HEADING = "Damaged files of records"
 _CORPORA = ("scifact", "squad_v2_dev", "squadshifts_reddit")

@@ -16,7 +16,7 @@ from playwright.sync_api import sync_playwright
 from benchmarks.ingestion import numbered_files as files
 from benchmarks.ingestion.plan import ImportPlan
 from benchmarks.markdown import Target, table, targets
-from taugate.ingestion.importers.parse import read_file
+from taugate_import.parse import read_file
 
 HEADING = "Numbers as other programs show them"
 

@@ -1,1 +1,1 @@
-"""Benchmarks of estimates from few labels and a machine's scores (docs/benchmarks/few-labels.md)."""
+"""Benchmarks of estimates from few labels and a machine's scores (benchmarks/results/few-labels.md)."""

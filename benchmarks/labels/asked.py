@@ -12,20 +12,21 @@ from numpy.typing import NDArray
 
 from benchmarks.encoding import encoded_set
 from taugate.calibration.encoding.corpus import EncodedDataset
-from taugate.calibration.few_labels.population import hit_scores, loss_scores, losses
-from taugate.calibration.few_labels.prediction_powered import candidate_thresholds
-from taugate.calibration.few_labels.shares import Float64, JudgedSample, UnjudgedSample
-from taugate.calibration.metrics.clusters import ClusterIds, SamplingUnits, clusters
-from taugate.calibration.metrics.documents import QueryRoles
-from taugate.calibration.metrics.ranking import JudgedQueries
+from taugate.calibration.metrics.inputs import clusters
+from taugate.calibration.metrics.judging import judge_queries
 from taugate.calibration.relevance.model import estimate_relevance
-from taugate.ingestion.dataset.beir import Dataset
-from taugate.ingestion.dataset.corpus import CORPUS
-from taugate.ingestion.dataset.judgements import GENERATED
-from taugate.ingestion.dataset.queries import QUERIES
-from taugate.ingestion.queries.generate import MAX_QUERIES, generate_crops
+from taugate.data.beir import Dataset
+from taugate.data.corpus import CORPUS
+from taugate.data.generation.generate import MAX_QUERIES, generate_crops
+from taugate.data.judgements import GENERATED
+from taugate.data.queries import QUERIES
+from taugate.evidence.clusters import ClusterIds, SamplingUnits
+from taugate.evidence.divisions import QueryRoles
+from taugate.evidence.few_labels.population import hit_scores, loss_scores, losses
+from taugate.evidence.few_labels.prediction_powered import candidate_thresholds
+from taugate.evidence.few_labels.shares import JudgedSample, UnjudgedSample
+from taugate.policy.arrays import Float32, Float64
 from taugate.retrieval.index.flat import FlatIndex
-from taugate.retrieval.vectors import Float32
 
 SETS = (
     "pubmedqa_labelled",
@@ -120,8 +121,8 @@ class AskedSet:
             generate_crops(copy, MAX_QUERIES, seed)
             cropped, crops = _encoded(copy, GENERATED, f"{name}, crops")
         index = FlatIndex.build(asked.documents)
-        judged = JudgedQueries.judge(people.answerable, asked.answerable, index, K)
-        of_crops = JudgedQueries.judge(cropped.answerable, crops.answerable, index, K)
+        judged = judge_queries(people.answerable, asked.answerable, index, K)
+        of_crops = judge_queries(cropped.answerable, crops.answerable, index, K)
         units = SamplingUnits.from_clusters(clusters(cropped.answerable))
         roles = QueryRoles.assign(np.arange(len(of_crops)), units, seed)
         fitted = roles and estimate_relevance(of_crops, crops.answerable, roles, crops.documents, crops.lengths)

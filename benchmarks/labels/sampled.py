@@ -7,8 +7,9 @@ import numpy as np
 from benchmarks.experiment import Experiment
 from benchmarks.labels.asked import CROPS, SETS, AskedSet, Outcomes, asked_set
 from benchmarks.markdown import Target, share, table, targets
-from taugate.calibration.few_labels.prediction_powered import labels_and_machine
-from taugate.calibration.few_labels.shares import Float64, JudgedSample, UnjudgedSample, labels_alone
+from taugate.evidence.few_labels.prediction_powered import labels_and_machine
+from taugate.evidence.few_labels.shares import JudgedSample, UnjudgedSample, labels_alone
+from taugate.policy.arrays import Float64
 
 HEADING = "Queries judged near the threshold"
 SIZES = (50, 100)

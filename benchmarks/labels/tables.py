@@ -1,4 +1,4 @@
-"""Every table of docs/benchmarks/few-labels.md: what 25 to 100 human labels say, with and without a machine.
+"""Every table of benchmarks/results/few-labels.md: what 25 to 100 human labels say, with and without a machine.
 
 Needs TAUGATE_DATA and the extras calibration, sample and test. Embeddings come through the project's own cache.
 """
@@ -14,7 +14,7 @@ PAGE = experiment_page(
 Fifty human labels give an accuracy to within about 15 points. A machine can score thousands of other queries: the model of relevance
 estimates how likely each result is relevant, or a language model judges it. The machine alone may be wrong by any amount. *Both*
 together is prediction-powered inference: the machine's scores of many queries, corrected by how wrong they are on the labelled ones
-(`calibration/few_labels`). This page measures whether the 95 % intervals hold, and how much shorter they are.
+(`evidence/few_labels`). This page measures whether the 95 % intervals hold, and how much shorter they are.
 
 - **R²** is the share of the variance of hits that the machine's scores explain. At best, the ratio of widths is √(1 − R²).
 - **The model** is fitted on 1,000 crops of the set's documents, and on no label.
@@ -22,7 +22,7 @@ together is prediction-powered inference: the machine's scores of many queries, 
 - **A resample** draws documents with replacement, with all of their queries. People judge 25, 50 or 100 of these queries at random,
   and at most 2,000 others are scored by the machine.
 
-Everything was chosen on [simulated queries](../research/few-labels.md). No public set had a say, so each one tests the choice.
+Everything was chosen on [simulated queries](../decisions.md#few-human-labels). No public set had a say, so each one tests the choice.
 Generated queries train the model. They never enter an estimate.""",
     sections={"thresholds": thresholds, "sampled": sampled},
     splits=500,

@@ -10,9 +10,9 @@ from benchmarks.experiment import Experiment
 from benchmarks.labels.asked import CROPS, SETS, SIZES, AskedSet, asked_set
 from benchmarks.line_chart import draw
 from benchmarks.markdown import Target, share, table, targets
-from taugate.calibration.few_labels.population import losses
-from taugate.calibration.few_labels.prediction_powered import LossEstimates, ThresholdEstimate
-from taugate.calibration.few_labels.shares import JudgedSample
+from taugate.evidence.few_labels.population import losses
+from taugate.evidence.few_labels.prediction_powered import LossEstimates, ThresholdEstimate
+from taugate.evidence.few_labels.shares import JudgedSample
 
 HEADING = "Thresholds on public sets"
 LIMITS = (0.05, 0.1, 0.2)
@@ -181,7 +181,7 @@ def _drawing(rows: list[_Row]) -> str:
         return [float(n) for n in SIZES], means
 
     return draw(
-        ROOT / "docs" / "benchmarks" / "few-labels" / "kept.svg",
+        ROOT / "benchmarks" / "results" / "few-labels" / "kept.svg",
         f"Share of results kept, mean of all sets, δ = {limit:g}",
         ("human labels", "kept"),
         {

@@ -1,4 +1,4 @@
-"""The table of docs/benchmarks/loop.md, by one command.
+"""The table of benchmarks/results/loop.md, by one command.
 
 Needs TAUGATE_DATA, a redis-server, and the extras calibration, sample and test.
 """
@@ -16,7 +16,7 @@ PAGE = Page[LoopPlan](
     title="# The loop: from an alarm to a better release",
     introduction="""\
 When traffic leaves what the calibration has seen, drift raises an alarm. `taugate recalibrate` then makes a release of the newer data, compares it,
-tries it on live traffic and promotes it ([how to](../how-to/recalibrate.md)). This page walks that loop on real services under load, unattended, and counts
+tries it on live traffic and promotes it ([how to](../../docs/how-to/recalibrate.md)). This page walks that loop on real services under load, unattended, and counts
 seconds and failed requests. The line under the heading repeats the measurement.""",
     sections={"walk": walk},
     options=[

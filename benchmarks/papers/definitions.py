@@ -12,14 +12,14 @@ _PCA = "More Than Efficiency: Embedding Compression Improves Domain Adaptation i
 _GENERATION = "Unsupervised Domain Adaption for Neural Information Retrieval"
 _DIVERSITY = "Evaluating the Robustness of Dense Retrievers in Interdisciplinary Domains"
 
-# Paper: definition, place in the paper, command, file in src/taugate.
+# Paper: definition, place in the paper, command, file in src/taugate or of a plug-in.
 DEFINITIONS: dict[str, tuple[tuple[str, str, str, str], ...]] = {
     f"{_THRESHOLDS}; its later version, {_TELECOM} (arXiv 2406.12336v3)": (
-        ("bootstrapped accuracy with its 95 % interval", "§2.1", "calibrate", "calibration/metrics/measure.py"),
-        ("bootstrapped NDCG", "arXiv §II-A", "calibrate", "calibration/metrics/measure.py"),
-        ("Γ and τ(ψ)", "§2.2", "calibrate --method bootstrap", "calibration/threshold/decide.py"),
+        ("bootstrapped accuracy with its 95 % interval", "§2.1", "calibrate", "evidence/measure.py"),
+        ("bootstrapped NDCG", "arXiv §II-A", "calibrate", "evidence/measure.py"),
+        ("Γ and τ(ψ)", "§2.2", "calibrate --method bootstrap", "evidence/threshold/decide.py"),
         ("COE, ROE", "§2.3, eq. 1 and 2", "calibrate; drift of the service", "drift/signals.py"),
-        ("PT, FT, PT-FT, merged", "§2.4", "adapt --recipe pt, ft, pt-ft, merge", "adaptation/recipes.py"),
+        ("PT, FT, PT-FT, merged", "§2.4", "adapt --recipe pt, ft, pt-ft, merge", "plugins/adapt/src/taugate_adapt/recipes.py"),
         ("isotropy I_A, I_B", "§2.5, eq. 3 to 6", "calibrate, compare --measures", "calibration/metrics/embeddings.py"),
         ("standardising, whitening, removing top components", "§2.5", "compare --measures", "calibration/metrics/embeddings.py"),
         ("separation Δ_M", "§2.6", "adapt, compare --measures", "calibration/metrics/embeddings.py"),
@@ -35,22 +35,22 @@ DEFINITIONS: dict[str, tuple[tuple[str, str, str, str], ...]] = {
         ("folds of unseen queries", "Appendix B", "calibrate --projection", "calibration/acceptance/projection.py"),
     ),
     _GENERATION: (
-        ("independent cropping, word deletion", "§3, Table 1", "queries --method crop", "ingestion/queries/generate.py"),
-        ("questions of a language model", "§3, Appendix A", "queries --method local, endpoint", "ingestion/queries/prompt.py"),
-        ("Recall@100, Precision@10", "Table 8", "calibrate (report)", "calibration/metrics/measure.py"),
-        ("lost questions", "§6.1", "queries", "ingestion/queries/generate.py"),
-        ("contrastive loss with in-batch negatives", "§4.1", "adapt", "adaptation/training/fine_tuning.py"),
+        ("independent cropping, word deletion", "§3, Table 1", "queries --method crop", "data/generation/generate.py"),
+        ("questions of a language model", "§3, Appendix A", "queries --method local, endpoint", "plugins/label/src/taugate_label/question_prompt.py"),
+        ("Recall@100, Precision@10", "Table 8", "calibrate (report)", "evidence/measure.py"),
+        ("lost questions", "§6.1", "queries", "data/generation/generate.py"),
+        ("contrastive loss with in-batch negatives", "§4.1", "adapt", "plugins/adapt/src/taugate_adapt/training/fine_tuning.py"),
     ),
     _DIVERSITY: (
         ("cosine distance, silhouette, topic entropy", "§3.4.2, Table 2", "calibrate", "calibration/query_set/measure.py"),
-        ("a share of the chunks of each document", "§3.1", "queries --per-document .3", "ingestion/queries/generate.py"),
-        ("no question if a document says too little", "§3.2.1", "queries --method endpoint", "ingestion/queries/prompt.py"),
-        ("hard negatives", "§3.2.2", "adapt", "adaptation/pairs.py"),
+        ("a share of the chunks of each document", "§3.1", "queries --per-document .3", "data/generation/generate.py"),
+        ("no question if a document says too little", "§3.2.1", "queries --method endpoint", "plugins/label/src/taugate_label/question_prompt.py"),
+        ("hard negatives", "§3.2.2", "adapt", "plugins/adapt/src/taugate_adapt/pairs.py"),
     ),
 }  # fmt: skip
 # What of the papers is not built, or not repeated on this page, and why.
 _LEFT_OUT = (
-    ("thresholds, Tables 2 and 4", "`bge_large` and `llm_embedder`, adapted to a domain", "their weights do not install from a package; the comparison with MiniLM took an hour: [adapted encoders](research/adapt.md#the-papers-comparison-pre-trained-fine-tuned-merged)"),
+    ("thresholds, Tables 2 and 4", "`bge_large` and `llm_embedder`, adapted to a domain", "their weights do not install from a package; the comparison with MiniLM took an hour: [adapted encoders](../benchmarks/decisions.md#the-papers-comparison-pre-trained-fine-tuned-merged)"),
     ("query-PCA, Tables 2, 5 to 8", "Recall@10 and Precision@10 on 14 sets", "the sets are not at hand; the paper calls their pattern almost identical with Table 1"),
     ("query-PCA, Table 3", "PCA against fine-tuning and hashing", "needs `Tas-B` and a cross-encoder as the teacher"),
     ("query-PCA, Table 14", "similarities before and after PCA", "of Sentence-T5 on FeedbackQA: neither is at hand"),
@@ -65,7 +65,9 @@ def section(plan: Plan) -> str:
     """List the definitions of each paper, and what is not repeated."""
     parts = []
     for title, rows in DEFINITIONS.items():
-        missing = [file for *_, file in rows if not (ROOT / "src" / "taugate" / file).is_file()]
+        missing = [
+            file for *_, file in rows if not any((root / file).is_file() for root in (ROOT / "src" / "taugate", ROOT))
+        ]
         if missing:
             raise FileNotFoundError(f"{title}: {', '.join(missing)}")
         cells = [(what, where, f"`{command}`", f"`{file}`") for what, where, command, file in rows]

@@ -6,7 +6,7 @@ from benchmarks.markdown import table
 from benchmarks.papers.plan import Plan, spread
 from benchmarks.papers.thresholds import NOT_RUN
 from taugate.calibration.query_set.measure import TopicClusters, cosine_distance, topic_clusters
-from taugate.retrieval.vectors import Float32
+from taugate.policy.arrays import Float32
 
 HEADING = "Diversity paper: topics of two sets (Table 2)"
 SETS = ("pubmedqa_labelled", "covidqa_chunks")

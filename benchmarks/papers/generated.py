@@ -20,8 +20,8 @@ from benchmarks.papers.thresholds import NOT_RUN
 from benchmarks.searched import EncodedSplit
 from taugate.calibration.acceptance.baseline import SearchTrial
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
-from taugate.calibration.metrics.documents import grades_of
-from taugate.ingestion.queries.prompt import BUILT_IN
+from taugate.calibration.metrics.judging import grades_of
+from taugate_label.question_prompt import BUILT_IN
 
 HEADING = "Query generation paper: crops and questions of a model (Tables 2, 3 and 8)"
 _SET = "scifact"
@@ -63,7 +63,7 @@ def section(plan: Plan) -> str:
     ]
     return f"""\
 NDCG@10 and Recall@100 on `scifact`. The paper trains an encoder on the generated queries and tests it on human ones; `taugate adapt` does, and
-[its figures](research/adapt.md#without-labels-from-crops) are of other sets. Here the generated queries themselves are searched: what a calibration on them would be told. `--round-trip off`, so that none is
+[its figures](../benchmarks/decisions.md#adapted-encoders) are of other sets. Here the generated queries themselves are searched: what a calibration on them would be told. `--round-trip off`, so that none is
 dropped because its document is not found; the examples of the prompt are the three that come with Taugate, as its queries are claims and no questions.
 
 {table(("encoder", "", "queries", "NDCG@10", "Recall@100", "accuracy@5"), rows)}

@@ -11,17 +11,18 @@ import numpy as np
 from benchmarks.encoding import is_encoded
 from benchmarks.papers.encoders import PaperEncoder, encoders
 from benchmarks.searched import EncodedSplit
-from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.metrics.embeddings import TRANSFORMATIONS, isotropy
-from taugate.calibration.metrics.measure import Resamples, measure
-from taugate.calibration.metrics.ranking import JudgedQueries, ScoredQueries
+from taugate.calibration.metrics.judging import judge_queries
 from taugate.calibration.settings.settings import DEFAULT_OVERLAP_PERCENTILE, CalibrationSettings
-from taugate.calibration.threshold.decide import bootstrap_threshold
 from taugate.drift.signals import overlap_thresholds, share_above
+from taugate.evidence.clusters import SamplingUnits
+from taugate.evidence.measure import Resamples, measure
+from taugate.evidence.ranking import JudgedQueries, ScoredQueries
+from taugate.evidence.threshold.decide import bootstrap_threshold
+from taugate.policy.arrays import Float32, dense_of
+from taugate.release.evidence import Interval
+from taugate.release.outcome_records import MetricsRecord
 from taugate.retrieval.index.flat import FlatIndex
-from taugate.retrieval.release.evidence import Interval
-from taugate.retrieval.release.outcome_records import MetricsRecord
-from taugate.retrieval.vectors import Float32, dense_of
 
 K = 5
 SETS = ("pubmedqa_labelled", "scifact", "covidqa_chunks", "cosqa", "squad_v2_dev")
@@ -158,7 +159,7 @@ def _judged(data: Path, name: str, encoder: str, variant: str) -> tuple[JudgedQu
     if variant != BASELINE:
         projection = TRANSFORMATIONS[variant](documents)
         documents, vectors = projection.apply(documents), projection.apply(vectors)
-    judged = JudgedQueries.judge(encoded.queries, vectors, FlatIndex.build(documents), K)
+    judged = judge_queries(encoded.queries, vectors, FlatIndex.build(documents), K)
     return judged, documents, vectors
 
 

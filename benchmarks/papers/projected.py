@@ -9,9 +9,10 @@ from benchmarks.papers.plan import K, Plan, spread
 from benchmarks.papers.thresholds import MEASURED, NOT_PUBLISHED, NOT_RUN
 from taugate.calibration.acceptance.baseline import SearchTrial
 from taugate.calibration.acceptance.projection import ProjectionCandidate, Variant, cross_validated, retained
-from taugate.calibration.metrics.clusters import PerQuery
-from taugate.retrieval.release.search_records import ProjectionKind
-from taugate.retrieval.vectors import Float32, Projection, dense_of
+from taugate.evidence.clusters import PerQuery
+from taugate.policy.arrays import Float32, dense_of
+from taugate.release.search_records import ProjectionKind
+from taugate.retrieval.vectors import Projection
 
 HEADING = "Query-PCA paper: projections (Tables 1, 4 and 9 to 13)"
 SETS = ("scifact", "covidqa_chunks", "cosqa")

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from benchmarks.markdown import table
 from benchmarks.papers.encoders import MPNET_SHA256
 from benchmarks.papers.plan import Measured, Plan, of, spread
-from taugate.retrieval.release.evidence import Estimate
+from taugate.release.evidence import Estimate
 
 HEADING = "Thresholds paper: accuracy, COE, ROE and τ (Tables 2, 6 and 9)"
 NOT_PUBLISHED, NOT_RUN = "not published", "not run"

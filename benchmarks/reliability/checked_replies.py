@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.checkout import environment
-from taugate.retrieval.release.reader import load
+from taugate.retrieval.reader import load
 
 Window = tuple[float, float]
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Self
 
 from benchmarks.checkout import environment, quickstart
-from taugate.ingestion.dataset.location import write_sample
+from taugate.data.location import write_sample
 from taugate.registry.catalog import current_id, find
-from taugate.retrieval.release.layout import STAGING_PREFIX
+from taugate.release.layout import STAGING_PREFIX
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ import time
 from dataclasses import replace
 
 from taugate.cli import main as cli
+from taugate.policy.arrays import QueryVectors
 from taugate.retrieval.documents.filters import Filter
 from taugate.retrieval.index.top_k import LocalPassages, Observe, TopK, unobserved
-from taugate.retrieval.vectors import QueryVectors
 from taugate.service.pipeline.reply import CacheKeys
 
 

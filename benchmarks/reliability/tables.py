@@ -1,4 +1,4 @@
-"""Every table of docs/benchmarks/reliability.md, by one command.
+"""Every table of benchmarks/results/reliability.md, by one command.
 
 Needs the extras calibration, sample and test, and TAUGATE_DATA for all sections except `distinct`.
 """
@@ -16,7 +16,7 @@ PAGE = Page[ReliabilityPlan](
     module="benchmarks.reliability.tables",
     title="# Reliability: swaps, a hung Redis, keys and open connections",
     introduction="""\
-This page tests the promises of [releases.md](../releases.md), [access.md](../access.md) and [security.md](../security.md). The line under
+This page tests the promises of [releases.md](../../docs/releases.md), [access.md](../../docs/access.md) and [security.md](../../docs/security.md). The line under
 each heading repeats the measurement.""",
     sections={
         "swaps": swaps,

@@ -1,1 +1,1 @@
-"""Throughput, latency and overload of the service and its peers: docs/benchmarks/serving.md."""
+"""Throughput, latency and overload of the service and its peers: benchmarks/results/serving.md."""

@@ -10,14 +10,14 @@ from benchmarks.markdown import table as markdown
 from benchmarks.serving.plan import ServingPlan
 from benchmarks.workers import Workers
 from taugate.calibration.acceptance.cheaper_search import set_breadth
+from taugate.policy.arrays import dense_of
+from taugate.release.names import Kind
 from taugate.retrieval.documents.filters import Filter, OneOf, Range, all_of
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.index.approximate import AnyIndex, ApproximateIndex, build
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.top_k import DocumentSubset
-from taugate.retrieval.names import Kind
-from taugate.retrieval.vectors import dense_of
 
 HEADING = "Filters"
 SET = "mixed_large"

@@ -20,7 +20,7 @@ from benchmarks.experiment import Experiment
 from benchmarks.serving.services import PEERS, ServiceUnderTest, taugate, txtai, usual
 from benchmarks.workers import Workers
 from taugate.registry.catalog import find
-from taugate.retrieval.release.verify import verify_searchable
+from taugate.release.verify import verify_searchable
 
 Precision = Literal["float32", "bfloat16", "int8"]
 

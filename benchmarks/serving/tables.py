@@ -1,4 +1,4 @@
-"""Every table of docs/benchmarks/serving.md, by one command; on a machine that does nothing else.
+"""Every table of benchmarks/results/serving.md, by one command; on a machine that does nothing else.
 
 Needs TAUGATE_DATA and the extras calibration, sample, test and benchmarks.
 """

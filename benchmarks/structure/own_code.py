@@ -66,11 +66,11 @@ def _with_lines(text: str) -> str:
 
 
 def _lines(paths: str) -> int:
-    """Count the lines of the named files and folders of taugate, to the nearest ten; other names count nothing."""
+    """Count the lines of the named files and folders of taugate and its plug-ins, to the nearest ten; other names count nothing."""
     count = 0
     for name in re.findall(r"`([^`]+)`", paths):
-        path = _SOURCE / name
-        files = path.rglob("*.py") if path.is_dir() else [path] if path.is_file() else []
+        path = (ROOT if re.match("plugins/.*/src/", name) else _SOURCE) / name
+        files = path.rglob("*") if path.is_dir() else [path] if path.is_file() else []
         count += sum(len(file.read_text("utf-8").splitlines()) for file in files if file.suffix in _CODE)
     return round(count, -1)
 

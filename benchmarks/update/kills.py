@@ -15,8 +15,8 @@ from benchmarks.update.corpora import newer
 from benchmarks.update.plan import UpdatePlan
 from taugate.errors import ReleaseError
 from taugate.registry.catalog import current_id, release_ids
-from taugate.retrieval.release.layout import STAGING_PREFIX
-from taugate.retrieval.release.verify import verify
+from taugate.release.layout import STAGING_PREFIX
+from taugate.release.verify import verify
 
 HEADING = "kill -9"
 _LATEST = 1.1  # of the time that an update takes: some take longer

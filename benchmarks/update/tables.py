@@ -1,4 +1,4 @@
-"""Every table of docs/benchmarks/update.md, by one command.
+"""Every table of benchmarks/results/update.md, by one command.
 
 Needs TAUGATE_DATA and the extras calibration, sample and test. Embeddings come through the project's own cache.
 """
@@ -16,7 +16,7 @@ PAGE = Page[UpdatePlan](
     title="# Updates: seconds, bytes, and what a kill leaves behind",
     introduction="""\
 If only documents changed, `taugate recalibrate` makes a release of a newer corpus with the encoder and the threshold of the current one
-([how to](../how-to/update-the-corpus.md)). It encodes only texts that the current release does not have. This page measures how long that
+([how to](../../docs/how-to/recalibrate.md#when-the-threshold-holds)). It encodes only texts that the current release does not have. This page measures how long that
 takes, whether the files are those of a full run with the same threshold, and what is left when it is killed. The line under each heading
 repeats the measurement.""",
     sections={"times": times, "kills": kills},

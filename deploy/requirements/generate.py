@@ -4,55 +4,78 @@ Versions are those of constraints.txt. uv resolves for every platform at once; p
 interpreter that runs it. `--upgrade` takes the newest version of each package that constraints.txt does not pin.
 """
 
+import re
 import subprocess
 import sys
 import sysconfig
 import tempfile
+import tomllib
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent
 ROOT = FOLDER.parents[1]
-SERVICE = ["pgvector", "signing", "storage", "traces"]  # extras of pyproject.toml that the image has
+# By folder, the core and the plug-ins that an image has, with their extras.
+SERVICE = {
+    ".": ["signing", "storage", "traces"],
+    "plugins/engines": ["pgvector"],
+    "plugins/kernel": [],
+    "plugins/playground": [],
+}
 # The image service-milvus: with pandas, which Milvus needs, the image service would exceed its limit of 450 MB.
-MILVUS = [*SERVICE, "milvus"]
-CLIENT = "clients/python/pyproject.toml"  # the image mcp has its extra mcp
-CALIBRATION = [*SERVICE, "calibration", "sample"]
+MILVUS = {**SERVICE, "plugins/engines": ["pgvector", "milvus"]}
+CLIENT = "clients/python"  # the image mcp has its extra mcp
+CALIBRATION = {**SERVICE, ".": [*SERVICE["."], "calibration", "sample"], "plugins/adapt": [], "plugins/label": []}
 # PyTorch and the packages that its build with CUDA needs. They have their own file, because the CPU build needs none.
 TORCH = ("torch", "cuda-", "nvidia-", "triton")
 
 
 def main() -> None:
     """Write every file; if uv cannot resolve one, its message says which pins conflict."""
-    service = _compiled(["pyproject.toml", *_extras(SERVICE)], _blocks("service.txt"))
+    service = _compiled(asked(SERVICE), _blocks("service.txt"))
     _write("service.txt", service)
     # milvus.txt is installed on top of service.txt or calibration.txt, as the quickstart needs no client of Milvus.
-    with_milvus = _compiled(["pyproject.toml", *_extras(MILVUS)], service | _blocks("milvus.txt"))
+    with_milvus = _compiled(asked(MILVUS), service | _blocks("milvus.txt"))
     _write("milvus.txt", {name: block for name, block in with_milvus.items() if name not in service})
-    _write("gpu.txt", _compiled(["deploy/requirements/gpu.in"], _blocks("gpu.txt")))
-    _write("build.txt", _compiled(["deploy/requirements/build.in"], _blocks("build.txt")))
-    _write("mcp.txt", _compiled([CLIENT, "--extra=mcp"], _blocks("mcp.txt")))
+    _write("gpu.txt", _compiled(_lines("gpu.in"), _blocks("gpu.txt")))
+    _write("build.txt", _compiled(_lines("build.in"), _blocks("build.txt")))
+    _write("mcp.txt", _compiled(asked({CLIENT: ["mcp"]}), _blocks("mcp.txt")))
     previous = _blocks("calibration.txt") | _blocks("torch.txt")
-    blocks = _compiled(["pyproject.toml", *_extras(CALIBRATION)], previous)
+    blocks = _compiled(asked(CALIBRATION), previous)
     torch = {name: block for name, block in blocks.items() if name.startswith(TORCH)}
     _write("torch.txt", torch)
     _write("calibration.txt", {name: block for name, block in blocks.items() if name not in torch})
 
 
-def _extras(names: list[str]) -> list[str]:
-    return [f"--extra={name}" for name in names]
+def asked(folders: dict[str, list[str]]) -> list[str]:
+    """Return what distributions require with their extras, except the core, which is not on a package index.
+
+    Args:
+        folders: By folder of a distribution, its extras.
+    """
+    lines: list[str] = []
+    for folder, extras in folders.items():
+        project = tomllib.loads((ROOT / folder / "pyproject.toml").read_text("utf-8"))["project"]
+        lines += project["dependencies"]
+        lines += [line for extra in extras for line in project["optional-dependencies"][extra]]
+    return [line for line in lines if not re.match(r"taugate\b", line)]
 
 
-def _compiled(source: list[str], previous: dict[str, str]) -> dict[str, str]:
+def _lines(name: str) -> list[str]:
+    return (FOLDER / name).read_text(encoding="utf-8").splitlines()
+
+
+def _compiled(lines: list[str], previous: dict[str, str]) -> dict[str, str]:
     """Return each requirement with its hashes, by name; previous versions are kept unless constraints.txt differs."""
     with tempfile.TemporaryDirectory() as folder:
-        output = Path(folder) / "requirements.txt"
+        source, output = Path(folder) / "requirements.in", Path(folder) / "requirements.txt"
+        source.write_text("\n".join(lines), encoding="utf-8")
         # Without hashes: uv would copy them from this file, right or wrong.
         output.write_text("".join(f"{block.split()[0]}\n" for block in previous.values()), encoding="utf-8")
         uv = [
             f"{sysconfig.get_path('scripts')}/uv",
             "pip",
             "compile",
-            *source,
+            str(source),
             *sys.argv[1:],
             f"--output-file={output}",
         ]

@@ -13,10 +13,16 @@ from pathlib import Path
 
 from packaging.specifiers import SpecifierSet
 
+from deploy.requirements.generate import asked
+
 ROOT = Path(__file__).resolve().parents[2]
-EXTRAS = ["calibration", "adaptation", "import", "sample"]  # of `make test`
+# By folder, what `make test` installs, with extras.
+FOLDERS = {
+    ".": ["calibration", "sample"],
+    "clients/python": ["langchain", "llamaindex", "haystack", "mcp"],
+    **{f"plugins/{path.name}": [] for path in sorted((ROOT / "plugins").iterdir())},
+}
 GROUPS = ["test", "docs"]
-CLIENT_EXTRAS = ["langchain", "llamaindex", "haystack", "mcp"]
 MINORS = ["3.11", "3.12", "3.13", "3.14"]  # tests/machines runs them; the classifiers list those that passed
 _MAX_PATCH = 30
 
@@ -31,8 +37,7 @@ def supported_pythons() -> list[str]:
 
 def main() -> int:
     """Resolve for each minor version; returns the exit status."""
-    uv = [f"{sysconfig.get_path('scripts')}/uv", "pip", "compile", "pyproject.toml", "clients/python/pyproject.toml"]
-    extras = [f"--extra={extra}" for extra in (*EXTRAS, *CLIENT_EXTRAS)]
+    uv = [f"{sysconfig.get_path('scripts')}/uv", "pip", "compile", "-"]
     groups = [f"--group=pyproject.toml:{group}" for group in GROUPS]
     options = [
         "--system-certs",
@@ -45,8 +50,9 @@ def main() -> int:
     failed = False
     for minor in MINORS:
         python = next(version for version in supported_pythons() if version.startswith(f"{minor}."))
-        command = [*uv, *extras, *groups, *options, f"--python-version={python}"]
-        status = subprocess.run(command, cwd=ROOT, check=False).returncode  # noqa: S603 (uv, with the arguments above)
+        command = [*uv, *groups, *options, f"--python-version={python}"]
+        listed = "\n".join(asked(FOLDERS))
+        status = subprocess.run(command, cwd=ROOT, input=listed, text=True, check=False).returncode  # noqa: S603 (uv)
         sys.stdout.write(f"constraints.txt on Python {python}: {'installs' if status == 0 else 'does NOT install'}\n")
         failed |= status != 0
     return int(failed)

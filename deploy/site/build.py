@@ -2,7 +2,8 @@
 
 Pages of docs/ are also read in the repository, so their links name its files, some of them outside docs/. This program
 copies every page to build/site/pages and rewrites such links: to the site's page for the file, or to a copy of it.
-Zensical then builds the site, and fails if the target of a link or an anchor does not exist.
+Zensical then builds the site, and fails if the target of a link or an anchor does not exist. At the address of a page
+that moved, moved.yml says where it is now, and a short page leads there.
 """
 
 import os
@@ -16,18 +17,27 @@ from typing import Any
 
 import yaml
 
+from deploy.site.llms import listed, write_llms
 from deploy.site.plots import PlotError, with_plots
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGURATION = ROOT / "mkdocs.yml"
+MOVED = Path(__file__).with_name("moved.yml")
 # Pages outside docs/, with their paths on the site.
 PAGES_OUTSIDE_DOCS = {
     "CHANGELOG.md": "reference/changelog.md",
     "CONTRIBUTING.md": "contributing.md",
     "README.md": "index.md",  # the first page of the site covers the README
     "SECURITY.md": "reporting.md",
+    "benchmarks/decisions.md": "benchmarks/decisions.md",
     "helm/taugate/README.md": "reference/chart.md",
 }
+_RESULTS = "benchmarks/results"  # their pages are in benchmarks/ on the site
+_MOVED_PAGE = """\
+<!doctype html><meta charset="utf-8"><title>This page moved</title><link rel="canonical" href="{target}">
+<meta http-equiv="refresh" content="1; url={target}"><p>This page moved to <a href="{target}">{target}</a>.</p>
+<script>location.replace(location.hash ? "{page}" + location.hash : "{target}")</script>
+"""
 _LINK = re.compile(r"(?<=\]\()(?P<path>[^)\s#:]+)(?=[)#])")
 
 
@@ -37,13 +47,45 @@ class SiteError(Exception):
 
 def main() -> int:
     """Build the site; returns an exit status, 1 after one line for each error."""
+    command = [sys.executable, "-m", "zensical", "build", "--clean", "--strict", "--config-file", str(CONFIGURATION)]
     try:
         stage()
+        status = subprocess.run(command, cwd=ROOT, check=False).returncode  # noqa: S603 (our own command)
+        if status == 0:
+            configuration = read_configuration()
+            site = ROOT / str(configuration["site_dir"])
+            write_redirects(site)
+            write_llms(site, ROOT / str(configuration["docs_dir"]), configuration)
     except (SiteError, PlotError) as error:
         print(error, file=sys.stderr)  # noqa: T201 (a developer's command)
         return 1
-    command = [sys.executable, "-m", "zensical", "build", "--clean", "--strict", "--config-file", str(CONFIGURATION)]
-    return subprocess.run(command, cwd=ROOT, check=False).returncode  # noqa: S603 (our own command)
+    return status
+
+
+def moved() -> dict[str, str]:
+    """Return where pages are now, by the paths on the site that they had."""
+    pages: dict[str, str] = yaml.safe_load(MOVED.read_text(encoding="utf-8"))
+    return pages
+
+
+def write_redirects(site: Path) -> None:
+    """Write a page that leads to the new address, at each address that a page had.
+
+    Raises:
+        SiteError: If a page is still there, or if its new address does not exist.
+    """
+    for old, new in moved().items():
+        page, _, anchor = new.partition("#")
+        path = (site / old).with_suffix(".html")
+        built = (site / page).with_suffix(".html")
+        if path.exists():
+            raise SiteError(f"{MOVED.name}: {old} is still a page")
+        if not built.is_file() or (anchor and f'id="{anchor}"' not in built.read_text(encoding="utf-8")):
+            raise SiteError(f"{MOVED.name}: {old} leads to {new}, which does not exist")
+        address = os.path.relpath(built, path.parent)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        target = f"{address}#{anchor}" if anchor else address
+        path.write_text(_MOVED_PAGE.format(page=address, target=target), encoding="utf-8")
 
 
 def stage() -> Path:
@@ -56,7 +98,7 @@ def stage() -> Path:
     configuration = read_configuration()
     folder = ROOT / str(configuration["docs_dir"])
     sources = {page: source for source, page in _pages()}
-    check_navigation(set(sources), list(_listed(configuration["nav"])))
+    check_navigation(set(sources), list(listed(configuration["nav"])))
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(ROOT / "docs", folder, ignore=shutil.ignore_patterns("*.md"))
     for page, source in sources.items():
@@ -99,6 +141,7 @@ def rewrite_links(text: str, source: str, page: str, folder: Path) -> str:
     Raises:
         SiteError: If the target of a link does not exist.
     """
+    sources = PAGES_OUTSIDE_DOCS | dict(_results())
 
     def link(match: re.Match[str]) -> str:
         target = os.path.normpath(PurePosixPath(source).parent / match["path"])
@@ -108,8 +151,8 @@ def rewrite_links(text: str, source: str, page: str, folder: Path) -> str:
             raise SiteError(
                 f"{source}: links to {match['path']}, which is neither a file nor a folder with an index.md"
             )
-        if target in PAGES_OUTSIDE_DOCS:
-            target = PAGES_OUTSIDE_DOCS[target]
+        if target in sources:
+            target = sources[target]
         elif target.startswith("docs/"):
             target = target.removeprefix("docs/")
         else:
@@ -126,21 +169,16 @@ def _pages() -> Iterator[tuple[str, str]]:
     """Yield the path of each page in the repository and its path on the site."""
     for path in sorted((ROOT / "docs").rglob("*.md")):
         yield path.relative_to(ROOT).as_posix(), path.relative_to(ROOT / "docs").as_posix()
+    yield from _results()
     for source, page in PAGES_OUTSIDE_DOCS.items():
         if page != "index.md" and (ROOT / source).exists():
             yield source, page
 
 
-def _listed(navigation: object) -> Iterator[str]:
-    """Yield the pages of a navigation: nested lists, and mappings of titles to pages."""
-    if isinstance(navigation, str):
-        yield navigation
-    elif isinstance(navigation, dict):
-        for entry in navigation.values():
-            yield from _listed(entry)
-    elif isinstance(navigation, list):
-        for entry in navigation:
-            yield from _listed(entry)
+def _results() -> Iterator[tuple[str, str]]:
+    """Yield the pages that benchmarks write, like _pages."""
+    for path in sorted((ROOT / _RESULTS).glob("*.md")):
+        yield path.relative_to(ROOT).as_posix(), f"benchmarks/{path.name}"
 
 
 if __name__ == "__main__":

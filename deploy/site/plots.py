@@ -131,7 +131,7 @@ PLOTS = (
         _queries_to_the_alarm,
     ),
     Plot(
-        "research/calibration.md",
+        "benchmarks/decisions.md",
         ("set", "δ", "statement", "100"),
         "Results kept by the number of labelled queries, squad_v2_dev",
         "labelled queries",

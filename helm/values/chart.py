@@ -81,7 +81,7 @@ class ChartValues(Group):
     probes: Probes = group(Probes())
     resources: Resources = value(
         Resources(requests={"cpu": "2", "memory": "640Mi"}, limits={"cpu": "2", "memory": "1Gi"}),
-        "the CPU limit sets the number of encoder threads; docs/benchmarks/serving.md measured 361 queries/s on two "
+        "the CPU limit sets the number of encoder threads; benchmarks/results/serving.md measured 361 queries/s on two "
         "processors; memory was 392 MB under load, 606 MB with 10,000 connections, and a swap holds two releases",
     )
     topology_spread: TopologySpread = group(TopologySpread())

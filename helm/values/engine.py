@@ -27,7 +27,7 @@ class EncoderEndpoint(Group):
 
 
 class RerankEndpoint(Group):
-    """An endpoint that reranks (docs/how-to/second-stage.md). With networkPolicy, extraEgress must allow it."""
+    """An endpoint that reranks (docs/how-to/better-ranking.md). With networkPolicy, extraEgress must allow it."""
 
     url: str | None = value(None, "URL of the reranker, such as http://reranker:8080", pattern="^https?://")
     key_secret: SecretEntry = value(SecretEntry(key="key"), "a Secret with the key, which is sent to `url` only")

@@ -127,7 +127,7 @@ class Recalibration(Scheduled):
     resources: Resources = value(
         Resources(requests={"cpu": "2", "memory": "2Gi"}, limits={"cpu": "2", "memory": "4Gi"}),
         "calibrations of 503 and of 1,204 documents took at most 1.1 GB, for the export by PyTorch; 500,000 vectors of "
-        "384 dimensions take 0.8 GB more; two processors encode about 500 texts/s (docs/benchmarks/serving.md)",
+        "384 dimensions take 0.8 GB more; two processors encode about 500 texts/s (benchmarks/results/serving.md)",
     )
     work_volume: WorkVolume = group(WorkVolume())
     cache: Cache = group(Cache())

@@ -30,7 +30,7 @@ class ReleaseVolume(Group):
 
 
 class ObjectStorage(Group):
-    """Access to object storage (docs/storage.md). Credentials are never part of a URL."""
+    """Access to object storage (docs/releases.md). Credentials are never part of a URL."""
 
     existing_secret: Name | None = value(
         None, "Secret whose entries become variables, such as AWS_ACCESS_KEY_ID; null: the service account's role"

@@ -13,7 +13,7 @@ class Autoscaling(Group):
     enabled: bool = value(False, "off: it needs metrics-server, or an adapter for queueDepth")
     min_replicas: int = value(2, "the default of replicas", ge=1)
     max_replicas: int = value(
-        8, "eight pods answer some 2,900 queries/s: 361/s on two processors each (docs/benchmarks/serving.md)", ge=1
+        8, "eight pods answer some 2,900 queries/s: 361/s on two processors each (benchmarks/results/serving.md)", ge=1
     )
     metric: Literal["cpu", "queueDepth"] = value(
         "cpu", "queueDepth is taugate_queue_depth; it needs an adapter such as prometheus-adapter"

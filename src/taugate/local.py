@@ -12,9 +12,9 @@ from pydantic import ValidationError
 from taugate.errors import InputError
 from taugate.registry.catalog import find
 from taugate.registry.signing import trusted_keys
+from taugate.release.manifest import Manifest
 from taugate.retrieval.query import GroupBy
-from taugate.retrieval.release.manifest import Manifest
-from taugate.retrieval.release.reader import Release, load
+from taugate.retrieval.reader import Release, load
 from taugate.service.api.schemas import SearchFields, SearchResults, to_query
 from taugate.service.pipeline.record import search_fields
 

@@ -17,9 +17,9 @@ from taugate.calibration.recalibration.settings import inherited_encoder
 from taugate.cli import main as cli
 from taugate.errors import EncoderError, InputError
 from taugate.registry.catalog import find
+from taugate.release.manifest import Manifest
+from taugate.release.verify import verify_searchable
 from taugate.retrieval.encoder.encoder import ExportedEncoder
-from taugate.retrieval.release.manifest import Manifest
-from taugate.retrieval.release.verify import verify_searchable
 from tests.calibration.export.architectures import EXPORTED, model_folder
 from tests.fake_encoder import write_fake_encoder
 from tests.own_vectors import texts_of

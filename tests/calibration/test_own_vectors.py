@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from safetensors.torch import save_file
 
 from taugate.cli import main as cli
-from taugate.ingestion.dataset.beir import read_dataset
+from taugate.data.beir import read_dataset
 from taugate.registry.catalog import find
-from taugate.retrieval.release.manifest import Manifest
-from taugate.retrieval.release.verify import verify_searchable
+from taugate.release.manifest import Manifest
+from taugate.release.verify import verify_searchable
 from tests.own_vectors import texts_of, with_vectors
 
 Vectors = NDArray[Any]

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from taugate.cli import main as cli
-from taugate.ingestion.dataset import corpus
+from taugate.data import corpus
 from taugate.registry import history
 from taugate.registry.catalog import current_id, release_ids
 from taugate.registry.promotion import promote
 from tests.calibration.commands import arguments, refusal
 from tests.calibration.comparison.measured import hits, release_with
-from tests.retrieval.release.clones import clone
+from tests.release.clones import clone
 
 Run = Callable[..., tuple[int, dict, str]]
 Refused = Callable[..., list[str]]

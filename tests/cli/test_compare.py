@@ -8,8 +8,8 @@ import zaragoza_construction_faq
 
 from taugate.cli import main as cli
 from taugate.registry.catalog import find
+from taugate.release.verify import verify_searchable
 from taugate.retrieval.encoder.encoder import ExportedEncoder
-from taugate.retrieval.release.verify import verify_searchable
 from tests.embedding_server import embedding_server
 from tests.fake_encoder import write_fake_encoder
 from tests.own_vectors import with_vectors

@@ -9,7 +9,7 @@ from taugate.cli import main as cli
 from taugate.registry.catalog import find
 from taugate.retrieval.explanation import explain
 from taugate.retrieval.query import Query
-from taugate.retrieval.release.reader import load
+from taugate.retrieval.reader import load
 from tests.chunked_release import write_chunked_release
 
 QUERY = "What does a building permit cost?"

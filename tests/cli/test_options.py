@@ -1,16 +1,17 @@
 """Options made from declared settings: nothing about them is written down a second time."""
 
+from pathlib import Path
 from typing import Any
 
 import click
 import pytest
 
-from taugate.calibration.settings.rules import AbstentionRule, ThresholdRule
-from taugate.calibration.settings.settings import CalibrationSettings, CandidateSettings, GateSettings
+from taugate.calibration.settings.settings import CalibrationSettings, CandidateSettings
 from taugate.cli import main as cli
 from taugate.cli.calibrate import command, with_refuse
 from taugate.cli.terminal.options import parameters, specified, variable_help
 from taugate.errors import InputError
+from taugate.evidence.rules import AbstentionRule, GateSettings, ThresholdRule
 
 # Fields that have no option of their own.
 COMPOSED = {"rule", "abstention", "candidates", "gate", "further_losses"}
@@ -27,7 +28,7 @@ def test_every_field_has_described_option(capsys: pytest.CaptureFixture[str]) ->
     for group in (CalibrationSettings, ThresholdRule, AbstentionRule, CandidateSettings):
         for name, field in group.fields().items():
             if name not in COMPOSED:
-                assert f"--{name.replace('_', '-')}" in shown
+                assert name.replace("_", "-") in shown
                 assert field.description
     for name in ("k", "holdout", "max_loss", "retention", "margin"):
         group = next(
@@ -155,3 +156,18 @@ def test_omitted_option_is_not_default() -> None:
 def test_setting_help_names_variable_and_default() -> None:
     assert variable_help("port") == "port to listen on (TAUGATE_PORT, default 8000)"
     assert variable_help("drift_baseline").endswith("(TAUGATE_DRIFT_BASELINE)")
+
+
+def test_settings_file_sets_options_and_an_option_wins(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "settings.toml"
+    file.write_text(
+        'k = 7\nsample-size = 8\ngate_confidence = 0.9\nmax_loss = [0.02, 0.05]\nstrata = "metadata.topic"\n'
+    )
+    settings = parse("--settings", str(file), "--k", "3")
+    assert settings == parse(
+        *("--k", "3", "--sample-size", "8", "--gate-confidence", "0.9", "--max-loss", "0.02,0.05"),
+        *("--strata", "metadata.topic"),
+    )
+    notices = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: --")]
+    assert [line.split()[1] for line in notices] == ["--sample-size", "--strata", "--gate-confidence"]
+    assert "version 0.4" in notices[0]

@@ -13,10 +13,10 @@ from taugate.registry import history
 from taugate.registry.catalog import current_id
 from taugate.registry.promotion import promote
 from taugate.registry.signing import read_private_key, sign
-from taugate.retrieval.release.layout import HISTORY, OUTCOMES
+from taugate.release.layout import HISTORY, OUTCOMES
 from tests.calibration.comparison.measured import hits, other_queries, release_with
 from tests.keys import write_keys
-from tests.retrieval.release.clones import clone, of_another_encoder, without_a_cut
+from tests.release.clones import clone, of_another_encoder, without_a_cut
 
 RULE = ["--max-accuracy-drop", "auto", "--max-kept-increase", "0.05"]
 RECORDED = "accuracy not lower by more than 0.01 and kept share not higher by more than 0.05"

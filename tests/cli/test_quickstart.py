@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from taugate.cli.quickstart import _heading_of
-from taugate.ingestion.dataset.questions import off_topic_example
+from taugate.data.questions import off_topic_example
 from tests.fork_server import forked
 
 pytestmark = pytest.mark.model

@@ -10,10 +10,10 @@ import pytest
 
 from taugate.cli import main as cli
 from taugate.registry.catalog import current_id
-from taugate.retrieval.release.layout import OUTCOMES, REPORT
-from taugate.retrieval.release.manifest import Manifest
-from taugate.retrieval.release.queries import CalibrationQuestion, Outcomes, read_calibration_questions
-from taugate.retrieval.release.verify import verify_searchable
+from taugate.release.layout import OUTCOMES, REPORT
+from taugate.release.manifest import Manifest
+from taugate.release.queries import CalibrationQuestion, Outcomes, read_calibration_questions
+from taugate.release.verify import verify_searchable
 from taugate.service.metrics import Metrics
 
 # How each screen writes a figure: of answers lost, of each kind refused, of results kept or dropped, and the state.

@@ -7,8 +7,8 @@ import pytest
 
 from taugate.cli import main as cli
 from taugate.registry.catalog import current_id, find, release_ids
-from taugate.retrieval.release.layout import SIGNATURE
-from taugate.retrieval.release.verify import TrustedKeys, verify
+from taugate.release.layout import SIGNATURE
+from taugate.release.verify import TrustedKeys, verify
 from tests.keys import write_keys
 
 

@@ -9,8 +9,8 @@ import pytest
 from taugate.calibration.comparison.publish import Promotion, Published
 from taugate.cli.terminal.summary import CalibratedRelease, result
 from taugate.registry.catalog import find
-from taugate.retrieval.release.verify import verify
-from tests.retrieval.release.clones import clone, with_refusals, without_refusals
+from taugate.release.verify import verify
+from tests.release.clones import clone, with_refusals, without_refusals
 
 RELEASES = Path("my releases")
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from taugate.__main__ import main
 from taugate.errors import ReleaseError
-from taugate.retrieval.release import verify
-from taugate.retrieval.release.manifest import SCHEMA_VERSION
+from taugate.release import verify
+from taugate.release.manifest import SCHEMA_VERSION
 from taugate.storage.files import Json
 
 _read = verify._migrated

@@ -11,11 +11,11 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from taugate.retrieval.release.layout import MANIFEST, REPORT, stored_files
-from taugate.retrieval.release.manifest import ReleaseManifest
-from taugate.retrieval.release.refusal_records import RefusalRecord
-from taugate.retrieval.release.search_records import FirstStageRecord
-from taugate.retrieval.release.verify import verify
+from taugate.release.layout import MANIFEST, REPORT, stored_files
+from taugate.release.manifest import ReleaseManifest
+from taugate.release.refusal_records import RefusalRecord
+from taugate.release.search_records import FirstStageRecord
+from taugate.release.verify import verify
 
 # The fields that schema 2 left out if they were None, by their records; it wrote every other one.
 _LEFT_OUT = {

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from taugate.drift.monitor import Baseline
-from taugate.retrieval.release.manifest import SCHEMA_VERSION
+from taugate.release.manifest import SCHEMA_VERSION
 from taugate.service.pipeline.reply import _SCHEMA as CACHE_SCHEMA
 from taugate.service.settings import VARIABLES
 

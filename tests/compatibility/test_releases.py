@@ -8,11 +8,11 @@ import pytest
 
 from taugate.cli import main as cli
 from taugate.registry.catalog import current_id, find, release_ids
-from taugate.retrieval.release import golden
-from taugate.retrieval.release.layout import MANIFEST
-from taugate.retrieval.release.manifest import SCHEMA_VERSION
-from taugate.retrieval.release.reader import load
-from taugate.retrieval.release.records import SCHEMA_2
+from taugate.release.layout import MANIFEST
+from taugate.release.manifest import SCHEMA_VERSION
+from taugate.release.records import SCHEMA_2
+from taugate.retrieval import golden
+from taugate.retrieval.reader import load
 from tests.compatibility.write import DATA, FOLDER
 from tests.service.process.test_start import refusal
 from tests.service_process import ServiceProcess

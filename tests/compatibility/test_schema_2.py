@@ -5,8 +5,8 @@ import json
 import pytest
 
 from taugate.registry.catalog import find, release_ids
-from taugate.retrieval.release.layout import MANIFEST
-from taugate.retrieval.release.verify import verify
+from taugate.release.layout import MANIFEST
+from taugate.release.verify import verify
 from tests.compatibility.schema_2 import as_schema_2
 from tests.compatibility.write import FOLDER
 

@@ -10,7 +10,7 @@ import pytest
 from taugate.cli import main as cli
 from taugate.registry import promotion
 from taugate.registry.catalog import current_id, find, release_ids
-from taugate.retrieval.release.manifest import SCHEMA_VERSION
+from taugate.release.manifest import SCHEMA_VERSION
 from tests.compatibility.test_releases import QUESTION
 from tests.compatibility.write import DATA, FOLDER
 from tests.prometheus_process import until

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from taugate.errors import ReleaseError
+from taugate.policy.abstention import AnswerScore
 from taugate.registry.catalog import release_ids
 from taugate.registry.erasure import erase
+from taugate.release.layout import ABSTENTION, LEXICAL
+from taugate.retrieval.index.word_match import TYPES, from_sentences, word_reader
 from taugate.retrieval.index.words import terms, words
-from taugate.retrieval.policy.abstention import AnswerScore
-from taugate.retrieval.policy.word_match import TYPES, from_sentences
-from taugate.retrieval.release.layout import ABSTENTION, LEXICAL
-from taugate.retrieval.release.reader import Release, load
+from taugate.retrieval.reader import Release, load
 from taugate.storage.tensors import read_tensors, write_tensors
 from tests.compatibility.write import FOLDER
 
@@ -97,7 +97,7 @@ def test_modified_rows_are_refused(rows: dict[str, np.ndarray], tmp_path: Path) 
     others = {name: array for name, array in read_tensors(FOLDER_OF_RELEASE / ABSTENTION).items() if name not in TYPES}
     write_tensors(path, others | rows)
     with pytest.raises(ReleaseError, match="does not hold the words of these documents; calibrate again"):
-        AnswerScore.load(path, "model", 32, load(FOLDER_OF_RELEASE).documents)
+        AnswerScore.load(path, "model", 32, word_reader(load(FOLDER_OF_RELEASE).documents))
 
 
 def test_rows_of_other_corpus_are_refused() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import tests.fake_encoder
 from taugate.cli.main import main
-from taugate.retrieval.release.layout import MANIFEST, REPORT
+from taugate.release.layout import MANIFEST, REPORT
 
 FOLDER = Path(__file__).parent
 DATA = FOLDER / "data"

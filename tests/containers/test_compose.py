@@ -9,7 +9,7 @@ import httpx
 import pytest
 from mcp import Client
 
-from taugate.ingestion.dataset.location import write_sample
+from taugate.data.location import write_sample
 from tests.containers.engine import SERVICES, Project, run, until
 
 QUERY = {"query": "Who is liable for hidden defects?"}

@@ -1,4 +1,4 @@
-"""The wheel in an environment without extras: commands work, or name the extra that they need.
+"""The wheel of the core, without extras and plug-ins: commands work, or name what they need.
 
 The environment is new. It has the packages that the wheel requires, linked from those of this interpreter: what pip
 would install with constraints.txt, in a second and without a package index.
@@ -119,7 +119,7 @@ def test_commands_work_without_extras(taugate: Run, releases: Path) -> None:
         assert done.returncode == 0, (action, done.stderr)
 
 
-def test_service_runs_without_extras(python: Path, releases: Path) -> None:
+def test_service_runs_without_extras_and_plugins(python: Path, releases: Path) -> None:
     class Bare(ServiceProcess):
         interpreter = str(python)
 
@@ -127,6 +127,15 @@ def test_service_runs_without_extras(python: Path, releases: Path) -> None:
         reply = service.http.post("/search", json={"query": "Who built the old bridge of Riga?"})
         assert reply.status_code == 200
         assert reply.json()["considered"] > 0
+        home = service.http.get("/", headers={"Accept": "text/html"})
+        assert "pip install plugins/playground" in home.text
+
+
+@pytest.mark.parametrize(("command", "plugin"), [("import", "import"), ("judge", "label")])
+def test_missing_plugin_is_named(command: str, plugin: str, taugate: Run) -> None:
+    done = taugate(command, "--help")
+    assert done.returncode == 2
+    assert f"the plug-in taugate-{plugin} (in a clone: pip install plugins/{plugin})" in done.stderr
 
 
 @pytest.mark.parametrize(

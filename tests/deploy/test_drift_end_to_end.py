@@ -67,7 +67,7 @@ def test_drift_alert_fires_and_resolves(
         assert (alert["status"]["state"], alert["labels"]["severity"]) == (state, "warning")
         said = r"the best similarity of a search is 0\.\d\d on average, \d\.\d\d at calibration"
         assert re.search(said, alert["annotations"]["summary"])
-        assert alert["annotations"]["runbook_url"] == "docs/runbooks/TaugateSimilarityDrift.md"
+        assert alert["annotations"]["runbook_url"] == "docs/runbooks/TaugateDrift.md"
         (info,) = prometheus.query("taugate_release_info == 1")
         assert info["metric"]["release"] == bad
         assert "topk_similarity" in told(service)["signals"]

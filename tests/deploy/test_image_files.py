@@ -15,7 +15,7 @@ KEPT = (
     "botocore/data/endpoints.json",
     "botocore/data/s3/2006-03-01/service-2.json.gz",
     "botocore/data/sso-oidc/2019-06-10/service-2.json.gz",
-    "taugate/retrieval/encoder/kernel.abi3.so",
+    "taugate_kernel/kernel.abi3.so",
 )
 REMOVED = (
     "numpy/_core/tests/test_api.py",

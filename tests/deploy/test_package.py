@@ -1,4 +1,4 @@
-"""The wheel contains exactly taugate; the sdist equals the repository, and its tests pass."""
+"""Each wheel contains exactly its package; the sdist of the core equals the repository, and its tests pass."""
 
 import os
 import re
@@ -7,15 +7,20 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 from email import message_from_bytes
+from importlib.metadata import version
 from pathlib import Path, PurePosixPath
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGE = ROOT / "src" / "taugate"
-KERNEL = "taugate/retrieval/encoder/kernel.abi3.so"
+KERNEL = "taugate_kernel/kernel.abi3.so"
+# The folder of each distribution, by its package.
+DISTRIBUTIONS = {"taugate": ".", **{f"taugate_{path.name}": f"plugins/{path.name}" for path in ROOT.glob("plugins/*")}}
+VERSION = version("taugate")
+DATA = ("css", "html", "j2", "js", "json", "jsonl", "tsv", "txt")  # ends of the names of data files
 FOLDERS = [*re.findall(r"^graft (\S+)$", (ROOT / "MANIFEST.in").read_text(encoding="utf-8"), re.MULTILINE)]
 
 
@@ -54,40 +59,64 @@ def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
+def wheels(source: Path, wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The wheels of core and plug-ins, by package."""
+    plugins = {package: folder for package, folder in DISTRIBUTIONS.items() if folder != "."}
+    return {"taugate": wheel} | {
+        package: build("wheel", source / folder, tmp_path_factory.mktemp("wheel"))
+        for package, folder in plugins.items()
+    }
+
+
+@pytest.fixture(scope="module")
 def sdist(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build("sdist", source, tmp_path_factory.mktemp("sdist"))
 
 
-def test_wheel_installs_only_taugate(wheel: Path) -> None:
+@pytest.mark.parametrize("package", DISTRIBUTIONS)
+def test_wheel_installs_only_its_package(wheels: dict[str, Path], package: str) -> None:
+    wheel = wheels[package]
     metadata = "-".join(wheel.name.split("-")[:2]) + ".dist-info"
-    assert {PurePosixPath(name).parts[0] for name in names(wheel)} == {"taugate", metadata}
+    assert {PurePosixPath(name).parts[0] for name in names(wheel)} == {package, metadata}
+    assert wheel.name.endswith("-py3-none-any.whl") == (package != "taugate_kernel"), "pure Python, or not"
 
 
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")
-def test_wheel_has_kernel_for_every_python_from_3_11(wheel: Path) -> None:
-    assert "-cp311-abi3-" in wheel.name
-    assert KERNEL in names(wheel)
+def test_wheel_has_kernel_for_every_python_from_3_11(wheels: dict[str, Path]) -> None:
+    assert "-cp311-abi3-" in wheels["taugate_kernel"].name
+    assert KERNEL in names(wheels["taugate_kernel"])
 
 
-def test_wheel_of_machine_without_compiler_lacks_only_the_kernel(source: Path, wheel: Path, tmp_path: Path) -> None:
-    copy = shutil.copytree(source, tmp_path / "tree", symlinks=True, ignore=shutil.ignore_patterns("build", "*.so"))
-    assert names(build("wheel", copy, tmp_path / "wheel", CC="false")) == names(wheel) - {KERNEL}
+def test_wheel_of_machine_without_compiler_lacks_only_the_kernel(
+    source: Path, wheels: dict[str, Path], tmp_path: Path
+) -> None:
+    ignored = shutil.ignore_patterns("build", "*.so")
+    copy = shutil.copytree(source / DISTRIBUTIONS["taugate_kernel"], tmp_path / "tree", ignore=ignored)
+    assert names(build("wheel", copy, tmp_path / "wheel", CC="false")) == names(wheels["taugate_kernel"]) - {KERNEL}
 
 
-def package_files(*patterns: str) -> set[str]:
-    """Paths of the package's files that match a pattern, as a wheel names them."""
-    paths = (path for pattern in patterns for path in PACKAGE.rglob(pattern) if path.parent.name != "__pycache__")
-    return {f"taugate/{path.relative_to(PACKAGE).as_posix()}" for path in paths}
+def test_plugins_have_the_version_of_the_core() -> None:
+    for folder in DISTRIBUTIONS.values():
+        project = tomllib.loads((ROOT / folder / "pyproject.toml").read_text("utf-8"))["project"]
+        core = [line for line in project["dependencies"] if re.match(r"taugate[\[=]", line)]
+        assert project["version"] == VERSION
+        assert [line.partition("==")[2] for line in core] == ([VERSION] if folder != "." else [])
 
 
-def test_wheel_has_every_module(wheel: Path) -> None:
-    assert {name for name in names(wheel) if name.endswith(".py")} == package_files("*.py")
+def package_files(package: str, *patterns: str) -> set[str]:
+    """Paths of a package's files that match a pattern, as a wheel names them."""
+    root = ROOT / DISTRIBUTIONS[package] / "src" / package
+    paths = (path for pattern in patterns for path in root.rglob(pattern) if path.parent.name != "__pycache__")
+    return {f"{package}/{path.relative_to(root).as_posix()}" for path in paths}
 
 
-def test_wheel_has_data_files(wheel: Path) -> None:
-    data = package_files("*.j2", "*.css", "*.json", "*.txt", "*.jsonl", "*.tsv", "*.html", "*.js", "py.typed")
-    assert {name.rpartition(".")[2] for name in data} >= {"j2", "css", "json", "jsonl", "tsv", "typed"}
-    assert data <= names(wheel)
+@pytest.mark.parametrize("package", DISTRIBUTIONS)
+def test_wheel_has_modules_and_data_files(wheels: dict[str, Path], package: str) -> None:
+    found = names(wheels[package])
+    assert {name for name in found if name.endswith(".py")} == package_files(package, "*.py")
+    data = package_files(package, *(f"*.{end}" for end in DATA), "py.typed")
+    assert f"{package}/py.typed" in data
+    assert data <= found
 
 
 def test_package_has_no_links() -> None:
@@ -132,16 +161,17 @@ def test_sdist_builds_same_wheel(wheel: Path, unpacked: Path, tmp_path: Path) ->
 @pytest.mark.slow
 def test_sdist_passes_sample_tests(unpacked: Path) -> None:
     """A quick sample that reads the package, data files and the chart; CI runs all tests in the repository."""
-    chosen = ["tests/retrieval/policy/test_policy.py", "tests/helm/test_made.py"]
+    chosen = ["tests/policy/test_policy.py", "tests/helm/test_made.py"]
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *chosen]
     environment = os.environ | {"PYTHONPATH": str(unpacked / "src")}
     done = subprocess.run(command, cwd=unpacked, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
 
 
-def test_package_checkers_find_nothing(wheel: Path, sdist: Path) -> None:
-    twine = [sys.executable, "-m", "twine", "check", "--strict", str(wheel), str(sdist)]
-    contents = [sys.executable, "-m", "check_wheel_contents", str(wheel)]
+def test_package_checkers_find_nothing(wheels: dict[str, Path], sdist: Path) -> None:
+    built = [*map(str, wheels.values())]
+    twine = [sys.executable, "-m", "twine", "check", "--strict", *built, str(sdist)]
+    contents = [sys.executable, "-m", "check_wheel_contents", *built]
     for command in (twine, contents):
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr

@@ -8,7 +8,7 @@ import jsonschema
 import kubernetes_validate
 import yaml
 
-from taugate.cli.encode import command
+from taugate_engines.encoding.command import command
 from tests.helm.rendered import VERSIONS
 
 JOB = yaml.safe_load((Path(__file__).parents[2] / "deploy" / "ray" / "encode.yaml").read_text(encoding="utf-8"))

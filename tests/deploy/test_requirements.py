@@ -3,7 +3,6 @@
 import json
 import re
 import subprocess
-import tomllib
 from collections.abc import Callable
 from importlib.metadata import version as installed_version
 from typing import Any
@@ -18,6 +17,7 @@ from tests.deploy.locks import DOCKERFILE, FOLDER, PYPROJECT, ROOT, faults, lock
 
 FILES = sorted(path.name for path in FOLDER.glob("*.txt"))
 # The installed build of PyTorch: the requirements of a build are only known if it is installed.
+ENGINES = "plugins/engines"
 TORCH = "torch-cpu.txt" if installed_version("torch").endswith("+cpu") else "torch.txt"
 
 
@@ -56,27 +56,35 @@ def test_stale_lock_is_detected() -> None:
 
 
 @pytest.mark.parametrize(
-    ("files", "extras"),
+    ("files", "folders"),
     [
         (["service.txt"], generate.SERVICE),
         (["service.txt", "milvus.txt"], generate.MILVUS),
         (["calibration.txt", TORCH], generate.CALIBRATION),
-        (["calibration.txt", TORCH, "milvus.txt"], [*generate.CALIBRATION, "milvus"]),
+        (["calibration.txt", TORCH, "milvus.txt"], generate.CALIBRATION | {ENGINES: generate.MILVUS[ENGINES]}),
+        (["mcp.txt"], {generate.CLIENT: ["mcp"]}),
     ],
-    ids=["service", "service-milvus", "quickstart", "calibration"],
+    ids=["service", "service-milvus", "quickstart", "calibration", "mcp"],
 )
-def test_locks_equal_pyproject_dependencies(files: list[str], extras: list[str]) -> None:
-    project = PYPROJECT["project"]
-    listed = [*project["dependencies"], *(item for extra in extras for item in project["optional-dependencies"][extra])]
-    direct = [item for item in map(Requirement, listed) if needed(item, set())]
+def test_locks_equal_pyproject_dependencies(files: list[str], folders: dict[str, list[str]]) -> None:
+    direct = [item for item in map(Requirement, generate.asked(folders)) if needed(item, set())]
     assert faults(direct, locked(*files)) == (set(), set()), "run `make requirements`"
 
 
-def test_mcp_lock_equals_client_dependencies() -> None:
-    project = tomllib.loads((ROOT / generate.CLIENT).read_text(encoding="utf-8"))["project"]
-    listed = [*project["dependencies"], *project["optional-dependencies"]["mcp"]]
-    direct = [item for item in map(Requirement, listed) if needed(item, set())]
-    assert faults(direct, locked("mcp.txt")) == (set(), set()), "run `make requirements`"
+def test_images_have_the_plugins_of_their_locks() -> None:
+    """The wheels that the Dockerfile installs are those whose packages generate.py locks."""
+    wheels = {
+        lines.partition("\n")[0].split()[-1]: {*re.findall(r"/wheel/taugate_(\w+)-\*\.whl", lines)}
+        for lines in DOCKERFILE.split("\nFROM ")
+    }
+    assert wheels["build-service"] == plugins(generate.SERVICE)
+    assert wheels["build-calibration"] == {path.name for path in (ROOT / "plugins").iterdir()} - plugins(
+        generate.CALIBRATION
+    ), "all but these"
+
+
+def plugins(folders: dict[str, list[str]]) -> set[str]:
+    return {folder.removeprefix("plugins/") for folder in folders if folder.startswith("plugins/")}
 
 
 def test_build_and_gpu_locks_equal_inputs() -> None:

@@ -35,13 +35,15 @@ from tests.loopback import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 CLIENT = ROOT / "clients" / "python"
+FOLDERS = {".": "taugate", "./clients/python": "taugate-client"} | {  # as a reader names them in a clone
+    f"./plugins/{path.parent.name}": f"taugate-{path.parent.name}" for path in ROOT.glob("plugins/*/pyproject.toml")
+}
 EXTRAS = {
     name: set(
-        tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+        tomllib.loads((ROOT / folder / "pyproject.toml").read_text("utf-8"))["project"].get("optional-dependencies", ())
     )
-    for name, folder in (("taugate", ROOT), ("taugate-client", CLIENT))
+    for folder, name in FOLDERS.items()
 }
-FOLDERS = {".": "taugate", "./clients/python": "taugate-client"}  # as a reader names them in a clone
 _READY_SECONDS = 300  # mostly for the first encoding of the sample
 _BLOCK_SECONDS = 300  # for one block, on a busy machine
 _QUICKSTART = re.compile(r"^taugate quickstart( --no-serve)?$", re.MULTILINE)
@@ -286,7 +288,7 @@ def _without_installations(text: str) -> str:
     """Return a script without its installations, after a check of their extras."""
     lines = []
     for line in text.splitlines():
-        installed = re.fullmatch(r"pip install '?(\.|\./clients/python)(?:\[([\w,]+)\])?'?", line)
+        installed = re.fullmatch(r"pip install '?(\.|\./[\w/]+)(?:\[([\w,]+)\])?'?", line)
         if installed:
             distribution = FOLDERS[installed[1]]
             extras = {name for name in (installed[2] or "").split(",") if name}

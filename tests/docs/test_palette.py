@@ -28,7 +28,7 @@ def _declared(path: Path, name: str) -> list[str]:
 
 @pytest.mark.parametrize(("playground", "report", "plot"), COLOURS)
 def test_style_sheets_share_colour(playground: str, report: str, plot: int | None) -> None:
-    colour = _declared(PACKAGE / "service/api/playground/app.css", playground)
+    colour = _declared(PACKAGE / "service/api/page.css", playground)
     assert len(colour) == 2
     assert colour == _declared(PACKAGE / "calibration/report/style.css", report)
     if plot is not None:

@@ -11,8 +11,7 @@ import pytest
 from tests.docs.prose import DOCS, FIRST, HERE, ROOT, SHORT_SENTENCES, findings, long_sentences, reading_ease
 
 RULES = tomllib.loads((HERE / "prose.toml").read_text(encoding="utf-8"))
-# Pages of benchmarks and of research are tables, with a line or two around each.
-PAGES = [path for path in sorted(DOCS.rglob("*.md")) if path.parent.name not in ("benchmarks", "research")]
+PAGES = sorted(DOCS.rglob("*.md"))
 PAGES += [path for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md") if path.exists()]
 PLAIN, READABLE = 60, 50  # Flesch's scale: plain English, fairly difficult
 

@@ -41,15 +41,39 @@ def test_site_has_every_page(site: Path) -> None:
 
 def test_python_api_comes_from_docstrings(site: Path) -> None:
     page = (site / "reference" / "python.html").read_text(encoding="utf-8")
-    for name in ("taugate.retrieval.release.reader.load", "taugate.retrieval.retriever.Retriever.search"):
+    for name in ("taugate.retrieval.reader.load", "taugate.retrieval.retriever.Retriever.search"):
         assert f'id="{name}"' in page
+
+
+def test_navigation_has_at_most_seven_entries() -> None:
+    assert len(build.read_configuration()["nav"]) <= 7
+
+
+def test_address_of_moved_page_leads_to_new_one(site: Path) -> None:
+    text = (site / "how-to" / "judge.html").read_text(encoding="utf-8")
+    assert 'href="labels.html#judge-results"' in text
+    assert {page for page in build.moved() if not (site / page).with_suffix(".html").is_file()} == set()
+
+
+@pytest.mark.parametrize("new", ["gone.md", "here.md#nowhere"])
+def test_moved_page_needs_an_address(new: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here.html").write_text('<h1 id="here">Here</h1>', encoding="utf-8")
+    monkeypatch.setattr(build, "moved", lambda: {"old.md": new})
+    with pytest.raises(build.SiteError, match=r"old\.md leads to .+, which does not exist"):
+        build.write_redirects(tmp_path)
+
+
+def test_language_models_get_list_and_text_of_the_guide(site: Path) -> None:
+    listed = re.findall(r"^- \[.+\]\((.+?)\)", (site / "llms.txt").read_text(encoding="utf-8"), re.MULTILINE)
+    assert "how-to/labels.md" in listed
+    full = (site / "llms-full.txt").read_text(encoding="utf-8")
+    guide = [page for page in listed if not page.startswith(("benchmarks/", "reference/changelog.md"))]
+    assert [page for page in guide if f"<!-- {page} -->" not in full or not (site / page).is_file()] == []
 
 
 def test_search_index_has_every_page(site: Path) -> None:
     index = (site / "search.json").read_text(encoding="utf-8")
-    assert {
-        page for page in ("glossary.html", "how-to/rotate-a-key.html", "settings.html") if page not in index
-    } == set()
+    assert {page for page in ("glossary.html", "how-to/labels.html", "settings.html") if page not in index} == set()
 
 
 def test_pages_name_no_other_host(site: Path) -> None:
@@ -130,7 +154,7 @@ def test_link_to_missing_anchor_fails_build(site: Path, tmp_path: Path) -> None:
 
 
 def test_benchmark_pages_have_plots(site: Path) -> None:
-    for name in ("benchmarks/serving", "benchmarks/drift", "research/calibration"):
+    for name in ("benchmarks/serving", "benchmarks/drift", "benchmarks/decisions"):
         assert (site / f"{name}.html").read_text(encoding="utf-8").count('<figure class="plot"') == 1
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from taugate.drift.observations import JudgedReplies, Judgements, Observations
-from taugate.retrieval.release.queries import Reference
+from taugate.release.queries import Reference
 
 K, TAU = 5, 0.45
 

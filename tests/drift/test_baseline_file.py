@@ -10,7 +10,7 @@ import pytest
 
 from taugate.drift.monitor import Baseline, load_baseline
 from taugate.errors import InputError
-from taugate.retrieval.release.layout import baseline_path
+from taugate.release.layout import baseline_path
 from tests.drift.weeks import learnt, monitor
 
 

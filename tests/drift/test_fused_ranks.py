@@ -8,8 +8,8 @@ import pytest
 from taugate.drift.monitor import Monitor
 from taugate.drift.observations import Observations
 from taugate.drift.signals import query_signals, theta_of
-from taugate.retrieval.policy.score_relevance import LOWEST, component_means
-from taugate.retrieval.release.queries import Reference
+from taugate.policy.score_relevance import LOWEST, component_means
+from taugate.release.queries import Reference
 
 K, DOCUMENTS, CALIBRATION, LIVE = 5, 30, 1000, 1500
 

@@ -10,7 +10,7 @@ from safetensors.numpy import load, save
 from taugate.drift.monitor import Monitor
 from taugate.drift.observations import Observations
 from taugate.drift.signals import Bounds, Rules, theta_of
-from taugate.retrieval.release.queries import Reference
+from taugate.release.queries import Reference
 from tests.drift.similarities import bursts, reference, replies, traffic
 from tests.drift.watched import CALIBRATION, monitor, on, replaced
 

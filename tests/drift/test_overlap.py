@@ -8,8 +8,8 @@ import pytest
 from taugate.drift.observations import Judgements, calibration_observations
 from taugate.drift.signals import MIN_IN_WINDOW, live_overlap
 from taugate.registry.catalog import find
-from taugate.retrieval.release.outcome_records import BootstrapRecord
-from taugate.retrieval.release.reader import load
+from taugate.release.outcome_records import BootstrapRecord
+from taugate.retrieval.reader import load
 from tests.drift.similarities import judged, reference, traffic
 
 DRAWN = BootstrapRecord(bootstraps=500, sample_size=100, seed=0, holdout=0.3, overlap_percentile=5)

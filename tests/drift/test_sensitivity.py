@@ -10,7 +10,7 @@ from taugate.drift.alarm import WITHIN, sensitivity
 from taugate.drift.monitor import Monitor
 from taugate.drift.observations import Observations, calibration_observations
 from taugate.drift.signals import theta_of
-from taugate.retrieval.release.evidence import DriftRecord, Shift
+from taugate.release.evidence import DriftRecord, Shift
 from tests.drift.similarities import reference, traffic
 
 CALIBRATION = reference(np.random.default_rng(0))

@@ -8,7 +8,7 @@ from safetensors.numpy import load, save
 from taugate.drift.alarm import Change
 from taugate.drift.monitor import Monitor
 from taugate.drift.signals import Rules, theta_of
-from taugate.retrieval.release.queries import Reference
+from taugate.release.queries import Reference
 from tests.drift.similarities import reference
 
 CALIBRATION = reference(np.random.default_rng(0))

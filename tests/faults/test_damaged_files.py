@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from taugate.registry.promotion import promote, rollback
-from taugate.retrieval.release.layout import MANIFEST
+from taugate.release.layout import MANIFEST
 from tests.faults.load import NOT_CACHED, Load, answers
 from tests.prometheus_process import until
 from tests.service.conftest import Two

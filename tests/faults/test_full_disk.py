@@ -13,7 +13,7 @@ from taugate.registry import history
 from taugate.registry.catalog import current_id, release_ids
 from taugate.registry.promotion import promote
 from taugate.registry.prune import prune
-from taugate.retrieval.release.verify import verify
+from taugate.release.verify import verify
 from tests.calibration.commands import arguments
 from tests.faults.disks import fill, small_disk
 from tests.service.conftest import Two

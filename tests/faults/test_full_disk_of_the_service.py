@@ -14,7 +14,7 @@ from taugate.registry.catalog import find, release_ids
 from taugate.registry.promotion import promote
 from taugate.registry.prune import prune
 from taugate.retrieval.query import Query
-from taugate.retrieval.release.reader import load
+from taugate.retrieval.reader import load
 from taugate.service.drift.query_log import QueryLog, ServedReply
 from taugate.service.runtime.resources import reserve_metric_files
 from tests.faults.disks import fill, read_only, small_disk

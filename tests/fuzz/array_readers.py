@@ -10,20 +10,22 @@ from taugate.calibration.comparison.decision import mean_difference
 from taugate.calibration.comparison.rule import QUANTITIES, QuantitySample
 from taugate.calibration.export.bert import Bert, BertLayer, Product
 from taugate.drift.observations import calibration_observations
+from taugate.policy.abstention import MODEL_SIGNALS, AnswerScore
+from taugate.policy.background import Background
+from taugate.policy.names import PolicyKind
+from taugate.policy.relevance import FEATURES, Logistic, OnTopic, Relevance
+from taugate.release.encoder import LAYOUT, MODEL, WEIGHTS
+from taugate.release.layout import ABSTENTION, LEXICAL, METADATA, OUTCOMES, REFERENCE, RELEVANCE
+from taugate.release.queries import Outcomes, Reference, threshold_curve
 from taugate.retrieval.documents.filters import OneOf, Range
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import Document, DocumentStore
-from taugate.retrieval.encoder.bert import LINEARS, WEIGHTS, BertModel, processor_path
-from taugate.retrieval.encoder.graph import LAYOUT, MODEL, GraphWeights
+from taugate.retrieval.encoder.bert import LINEARS, BertModel, processor_path
+from taugate.retrieval.encoder.graph import GraphWeights
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.top_k import TopK
+from taugate.retrieval.index.word_match import word_reader
 from taugate.retrieval.index.words import query_terms
-from taugate.retrieval.policy.abstention import MODEL_SIGNALS, AnswerScore
-from taugate.retrieval.policy.background import Background
-from taugate.retrieval.policy.names import PolicyKind
-from taugate.retrieval.policy.relevance import FEATURES, Logistic, OnTopic, Relevance
-from taugate.retrieval.release.layout import ABSTENTION, LEXICAL, METADATA, OUTCOMES, REFERENCE, RELEVANCE
-from taugate.retrieval.release.queries import Outcomes, Reference, threshold_curve
 from taugate.retrieval.vectors import Projection
 from taugate.storage.tensors import write_tensors
 from tests.compatibility.write import FOLDER
@@ -190,7 +192,7 @@ def _an_abstention(scratch: Path) -> bytes:
 
 
 def _abstention(path: Path) -> None:
-    score = AnswerScore.load(path, "model", AFTER, STORED, LexicalIndex.of(TEXTS))
+    score = AnswerScore.load(path, "model", AFTER, word_reader(STORED, LexicalIndex.of(TEXTS)))
     scores = np.array([[0.9, 0.5, 0.1]], dtype=np.float32)
     with np.errstate(all="ignore"):
         found = TopK(scores, np.array([[0, 1, DOCUMENTS - 1]]))
@@ -212,7 +214,7 @@ def _lexical(path: Path) -> None:
 
 def _words_by_sentence(path: Path) -> None:
     """Read a score of a release from before scores had a lexical part, which has the words in its own file."""
-    score = AnswerScore.load(path, "model", 32, STORED[:1] * 48)
+    score = AnswerScore.load(path, "model", 32, word_reader(STORED[:1] * 48))
     scores = np.array([[0.9, 0.5, 0.1]], dtype=np.float32)
     with np.errstate(all="ignore"):
         score.of(["the tram of Graz"], np.ones((1, 32), dtype=np.float32), TopK(scores, np.array([[0, 1, 47]])))

@@ -9,10 +9,10 @@ import orjson
 from pydantic import BaseModel, ValidationError
 
 from taugate.calibration.replay import read_log
+from taugate.data.beir import read_dataset
 from taugate.drift.monitor import Monitor
 from taugate.drift.signals import MIN_IN_BLOCK, Rules, theta_of
 from taugate.errors import InputError
-from taugate.ingestion.dataset.beir import read_dataset
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import Document
 from taugate.service.api.schemas import BatchRequest, SearchRequest

@@ -9,18 +9,18 @@ import orjson
 from pydantic import ValidationError
 from tokenizers import Tokenizer
 
+from taugate.policy.policy import Policy
 from taugate.registry.catalog import current_id, find
+from taugate.release.encoder import CONFIG, TOKENIZER, EncoderConfig
+from taugate.release.golden import read_golden
+from taugate.release.layout import CURRENT, ENCODER_FOLDER, GOLDEN, MANIFEST, OFFSETS, TEXTS, content_digest
+from taugate.release.manifest import Manifest
+from taugate.release.outcome_records import PolicyRecord
+from taugate.release.verify import verify
+from taugate.retrieval import golden
 from taugate.retrieval.documents.metadata import Metadata
-from taugate.retrieval.documents.store import OFFSETS, TEXTS, DocumentStore, DocumentWriter
-from taugate.retrieval.encoder.encoder import CONFIG, EncoderConfig
-from taugate.retrieval.encoder.tokenizer import TOKENIZER
+from taugate.retrieval.documents.store import DocumentStore, DocumentWriter
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.policy.policy import Policy
-from taugate.retrieval.release import golden
-from taugate.retrieval.release.layout import CURRENT, ENCODER_FOLDER, GOLDEN, MANIFEST, content_digest
-from taugate.retrieval.release.manifest import Manifest
-from taugate.retrieval.release.outcome_records import PolicyRecord
-from taugate.retrieval.release.verify import verify
 from tests.fuzz.array_readers import array_readers
 from tests.fuzz.reader import JSON_WORDS, TENSOR_WORDS, Reader, of_file
 
@@ -123,7 +123,7 @@ def _documents(folder: Path) -> Callable[[bytes], object]:
 
 
 def _golden(path: Path) -> None:
-    queries = golden.read_golden(path)
+    queries = read_golden(path)
     scores = np.zeros((len(queries), len(queries[0].scores)), dtype=np.float32)
     golden.differences(TopK(scores, np.zeros(scores.shape, dtype=np.int64)), queries)
     assert all(isinstance(query.text, str) for query in queries)

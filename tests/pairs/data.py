@@ -13,7 +13,7 @@ from zlib import crc32
 import numpy as np
 import zaragoza_construction_faq
 
-from taugate.ingestion.dataset.location import write_sample
+from taugate.data.location import write_sample
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from tests.chunked_release import write_chunked
 from tests.embedding_server import EmbeddingServer, embedding_server

@@ -138,7 +138,7 @@ UNCHANGING = {
     "no_promote": "moves no result", "force": "moves no result; given always", "sign_with": "adds a file",
     "max_accuracy_drop": "decides on the promotion alone", "max_kept_increase": "decides on the promotion alone",
     "promote_if": "an old form of the two above",
-    "engine": "needs a server; tests/calibration/engines, tests/service/engines", "embeddings": "needs an engine",
+    "engine": "needs a server; plugins/engines/tests", "embeddings": "needs an engine",
     "no_refusal": "a deprecated name of refuse", "rho": "a deprecated name of refuse",
     "by": "a name in the history",
     "settings": "accepts a projection that the gate refuses",

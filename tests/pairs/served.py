@@ -13,8 +13,8 @@ import httpx
 import numpy as np
 
 import taugate
-from taugate.retrieval.release.layout import OUTCOMES
-from taugate.retrieval.release.queries import Outcomes
+from taugate.release.layout import OUTCOMES
+from taugate.release.queries import Outcomes
 from taugate.service.app import create_app
 from taugate.service.settings import Settings
 from tests.pairs.data import Workshop, lines

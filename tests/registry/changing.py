@@ -10,7 +10,7 @@ from taugate.registry.catalog import find, release_ids
 from taugate.registry.history import lock_for_reading
 from taugate.registry.promotion import promote, rollback, shadow
 from taugate.registry.prune import prune
-from tests.retrieval.release.clones import clone
+from tests.release.clones import clone
 
 KEEP, MANY = 4, 12
 ACTIONS = {

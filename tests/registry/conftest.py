@@ -9,7 +9,7 @@ import pytest
 from taugate.cli import main as cli
 from taugate.registry.catalog import current_id
 from tests.object_storage import MemoryStorage, ObjectStorage, empty_bucket
-from tests.retrieval.release.clones import clone
+from tests.release.clones import clone
 
 
 @pytest.fixture

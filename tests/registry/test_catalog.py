@@ -14,10 +14,10 @@ from taugate.errors import ReleaseError
 from taugate.registry.catalog import current_id, find, match_id, release_ids, summarize
 from taugate.registry.signing import read_private_key, sign
 from taugate.registry.writer import write
-from taugate.retrieval.release.layout import MANIFEST
-from taugate.retrieval.release.manifest import Manifest
+from taugate.release.layout import MANIFEST
+from taugate.release.manifest import Manifest
 from tests.keys import write_keys
-from tests.retrieval.release.clones import SUMMARY, clone, with_refusals, without_a_cut, without_refusals
+from tests.release.clones import SUMMARY, clone, with_refusals, without_a_cut, without_refusals
 
 Release = Callable[..., tuple[int, str, str]]
 IDS = ["20260101T000000Z-aaaa11112222", "20260102T000000Z-aabb11112222", "20260102T000001Z-202699999999"]

@@ -10,10 +10,10 @@ import pytest
 from taugate.registry import history
 from taugate.registry.catalog import current_id, pointed_id, release_ids
 from taugate.registry.promotion import promote, rollback, rollback_targets
-from taugate.retrieval.release.layout import CURRENT, SHADOW
-from taugate.retrieval.release.verify import verify
+from taugate.release.layout import CURRENT, SHADOW
+from taugate.release.verify import verify
 from tests.registry.watched import start_changing, watched
-from tests.retrieval.release.clones import clone
+from tests.release.clones import clone
 
 pytestmark = pytest.mark.slow
 

@@ -6,9 +6,9 @@ from taugate.calibration.comparison.publish import Promotion, Published
 from taugate.cli.terminal.summary import CalibratedRelease
 from taugate.registry.catalog import release_ids
 from taugate.registry.writer import without_equal
-from taugate.retrieval.release.layout import MANIFEST
-from taugate.retrieval.release.verify import verify
-from tests.retrieval.release.clones import clone, without_a_cut
+from taugate.release.layout import MANIFEST
+from taugate.release.verify import verify
+from tests.release.clones import clone, without_a_cut
 
 
 def test_equal_release_is_removed_and_current_one_kept(copy: Path, first: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 from taugate.registry.history import Event, change_lock, read, record, took_effect
 from taugate.registry.promotion import promote, rollback, shadow
 from taugate.registry.prune import prune
-from taugate.retrieval.release.layout import HISTORY
+from taugate.release.layout import HISTORY
 from taugate.storage.files import atomic_write
 
 Release = Callable[..., tuple[int, str, str]]

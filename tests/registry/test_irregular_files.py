@@ -14,8 +14,8 @@ from taugate.errors import ReleaseError, StoreError, TaugateError
 from taugate.registry import history
 from taugate.registry.catalog import current_id, find
 from taugate.registry.transfer import promote_remote, push, update_copy
-from taugate.retrieval.release.layout import CURRENT, HISTORY, MANIFEST
-from taugate.retrieval.release.verify import verify
+from taugate.release.layout import CURRENT, HISTORY, MANIFEST
+from taugate.release.verify import verify
 from taugate.storage.object_store import Store
 
 

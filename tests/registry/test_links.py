@@ -5,10 +5,9 @@ from pathlib import Path
 import pytest
 
 from taugate.registry.catalog import current_id
-from taugate.retrieval.encoder.encoder import CONFIG
-from taugate.retrieval.encoder.tokenizer import TOKENIZER
-from taugate.retrieval.release.loading import EncoderFolder
-from taugate.retrieval.release.reader import load
+from taugate.release.encoder import CONFIG, TOKENIZER
+from taugate.retrieval.loading import EncoderFolder
+from taugate.retrieval.reader import load
 from taugate.service.access.authorization import _stamp
 from tests.calibration.commands import Capture, small
 from tests.fake_encoder import write_fake_encoder

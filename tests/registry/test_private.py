@@ -13,10 +13,10 @@ from taugate.registry.catalog import find, release_ids
 from taugate.registry.download import private_copy, private_folder, private_in_place
 from taugate.registry.signing import read_private_key, sign
 from taugate.registry.transfer import promote_remote, push, update_copy
-from taugate.retrieval.release.reader import load
-from taugate.retrieval.release.verify import TrustedKeys
+from taugate.release.verify import TrustedKeys
+from taugate.retrieval.reader import load
 from tests.keys import write_keys
-from tests.retrieval.release.clones import clone
+from tests.release.clones import clone
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from taugate.registry import history
 from taugate.registry.catalog import current_id
 from taugate.registry.history import CHANGE_LOCK
 from taugate.registry.promotion import promote
-from taugate.retrieval.release.layout import CURRENT, HISTORY, MANIFEST
-from tests.retrieval.release.clones import clone, of_another_encoder, without_a_cut
+from taugate.release.layout import CURRENT, HISTORY, MANIFEST
+from tests.release.clones import clone, of_another_encoder, without_a_cut
 
 Release = Callable[..., tuple[int, str, str]]
 

@@ -7,10 +7,10 @@ import pytest
 
 from taugate.registry import history
 from taugate.registry.catalog import current_id
+from taugate.release.layout import MANIFEST
 from taugate.retrieval.query import Query
-from taugate.retrieval.release.layout import MANIFEST
-from taugate.retrieval.release.reader import load
-from tests.retrieval.release.clones import clone, of_another_encoder
+from taugate.retrieval.reader import load
+from tests.release.clones import clone, of_another_encoder
 
 Release = Callable[..., tuple[int, str, str]]
 

@@ -14,9 +14,9 @@ from taugate.registry.catalog import current_id, release_ids
 from taugate.registry.history import lock_for_reading, try_lock_for_removal
 from taugate.registry.promotion import promote, rollback, shadow
 from taugate.registry.prune import KEEP, prune
-from taugate.retrieval.release.layout import CURRENT, MANIFEST, SHADOW, baseline_path
-from taugate.retrieval.release.verify import verify
-from tests.retrieval.release.clones import clone
+from taugate.release.layout import CURRENT, MANIFEST, SHADOW, baseline_path
+from taugate.release.verify import verify
+from tests.release.clones import clone
 
 Release = Callable[..., tuple[int, str, str]]
 OPEN = "open in a service, or its lock cannot be checked"

@@ -12,11 +12,11 @@ from taugate.registry.catalog import current_id, find, release_ids
 from taugate.registry.promotion import promote
 from taugate.registry.signing import read_private_key, sign
 from taugate.registry.transfer import promote_remote, pull, push
-from taugate.retrieval.release.layout import CURRENT
-from taugate.retrieval.release.verify import TrustedKeys, verify
+from taugate.release.layout import CURRENT
+from taugate.release.verify import TrustedKeys, verify
 from tests.keys import write_keys
 from tests.object_storage import MemoryStorage
-from tests.retrieval.release.clones import clone, without_a_cut
+from tests.release.clones import clone, without_a_cut
 
 
 @pytest.fixture

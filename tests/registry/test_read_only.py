@@ -10,8 +10,8 @@ import pytest
 from taugate.registry.catalog import current_id
 from taugate.registry.history import lock_for_reading
 from taugate.registry.promotion import promote
-from taugate.retrieval.release.layout import MANIFEST
-from taugate.retrieval.release.reader import load
+from taugate.release.layout import MANIFEST
+from taugate.retrieval.reader import load
 
 Release = Callable[..., tuple[int, str, str]]
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND

@@ -9,8 +9,8 @@ import pytest
 
 from taugate.errors import ReleaseError
 from taugate.registry.catalog import find
-from taugate.retrieval.release.layout import MANIFEST, SIGNATURE
-from taugate.retrieval.release.verify import TrustedKeys, verify
+from taugate.release.layout import MANIFEST, SIGNATURE
+from taugate.release.verify import TrustedKeys, verify
 from taugate.storage.files import read_bounded
 from tests.keys import write_keys
 

@@ -15,13 +15,13 @@ from taugate.registry.catalog import current_id, find, release_ids
 from taugate.registry.promotion import promote
 from taugate.registry.signing import read_private_key, sign
 from taugate.registry.transfer import ORIGIN, promote_remote, pull, push, update_copy
-from taugate.retrieval.release.layout import CURRENT, MANIFEST
-from taugate.retrieval.release.reader import load
-from taugate.retrieval.release.verify import TrustedKeys, verify
+from taugate.release.layout import CURRENT, MANIFEST
+from taugate.release.verify import TrustedKeys, verify
+from taugate.retrieval.reader import load
 from taugate.storage.object_store import Store
 from tests.keys import write_keys
 from tests.object_storage import MemoryStorage, ObjectStorage, object_storage
-from tests.retrieval.release.test_hostile_release import forge
+from tests.release.test_hostile_release import forge
 
 
 @pytest.fixture

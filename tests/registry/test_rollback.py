@@ -11,8 +11,8 @@ from taugate.registry import promotion
 from taugate.registry.catalog import current_id
 from taugate.registry.history import record
 from taugate.registry.promotion import promote, rollback, rollback_targets
-from taugate.retrieval.release.layout import CURRENT, HISTORY, MANIFEST
-from tests.retrieval.release.clones import clone, of_another_encoder, without_a_cut
+from taugate.release.layout import CURRENT, HISTORY, MANIFEST
+from tests.release.clones import clone, of_another_encoder, without_a_cut
 
 Release = Callable[..., tuple[int, str, str]]
 

@@ -8,8 +8,8 @@ import pytest
 from taugate.errors import ReleaseError
 from taugate.registry import history
 from taugate.registry.catalog import current_id, shadow_id
-from taugate.retrieval.release.layout import MANIFEST, SHADOW
-from tests.retrieval.release.clones import clone, of_another_encoder
+from taugate.release.layout import MANIFEST, SHADOW
+from tests.release.clones import clone, of_another_encoder
 
 Release = Callable[..., tuple[int, str, str]]
 

@@ -14,17 +14,17 @@ from pathlib import Path
 
 import numpy as np
 
-from taugate.ingestion.dataset.location import write_sample
+from taugate.data.location import write_sample
+from taugate.policy.names import PolicyKind
+from taugate.policy.policy import Policy
 from taugate.registry.catalog import find
 from taugate.retrieval.documents.filters import OneOf, all_of, sort_key
 from taugate.retrieval.explanation import explain
 from taugate.retrieval.index.hybrid import HybridIndex, vector_index
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.index.words import query_terms
-from taugate.retrieval.policy.names import PolicyKind
-from taugate.retrieval.policy.policy import Policy
 from taugate.retrieval.query import Explanation, Query
-from taugate.retrieval.release.reader import Release, load
+from taugate.retrieval.reader import Release, load
 from taugate.retrieval.retriever import Retriever
 from tests.chunked_release import write_chunked_release
 from tests.fake_encoder import write_fake_encoder

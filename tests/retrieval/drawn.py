@@ -4,7 +4,7 @@ from typing import get_args
 
 import numpy as np
 
-from taugate.retrieval.names import MIN_FOR_CODES, Kind
+from taugate.release.names import MIN_FOR_CODES, Kind
 from tests.vectors import unit
 
 KINDS: tuple[Kind, ...] = get_args(Kind)

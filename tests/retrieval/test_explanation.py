@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 
 from taugate.errors import InputError
+from taugate.policy.abstention import AnswerRule, AnswerScore, Signals
+from taugate.policy.arrays import Float32
+from taugate.policy.policy import Policy
 from taugate.registry.catalog import find
 from taugate.retrieval.documents.filters import Filter, OneOf, all_of
 from taugate.retrieval.explanation import explain
 from taugate.retrieval.index.hybrid import vector_index
 from taugate.retrieval.index.top_k import DocumentSubset, TopK
-from taugate.retrieval.policy.abstention import AnswerRule, AnswerScore, Signals
-from taugate.retrieval.policy.policy import Policy
 from taugate.retrieval.query import Explanation, Query, UnknownDocument
-from taugate.retrieval.release.reader import Release, load
-from taugate.retrieval.vectors import Float32
+from taugate.retrieval.reader import Release, load
 from tests.chunked_release import write_chunked_release
 from tests.retrieval.brute_force import check
 

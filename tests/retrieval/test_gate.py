@@ -14,8 +14,8 @@ import pytest
 from taugate.cli import main as cli
 from taugate.errors import InputError, ReleaseError
 from taugate.registry.catalog import find
+from taugate.release.layout import MANIFEST
 from taugate.retrieval.gate import MAX_RESULTS, Gate, ScoredResult
-from taugate.retrieval.release.layout import MANIFEST
 from taugate_client import Gate as ClientGate
 from taugate_client import InvalidConfiguration, InvalidRequest
 from tests.runs import dense_results, fused_with_cosine, write_json

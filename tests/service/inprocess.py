@@ -11,11 +11,11 @@ from typing import Any
 import httpx
 from fastapi import FastAPI
 
+from taugate.policy.arrays import Float32
 from taugate.retrieval.encoder.encoder import Tokens
 from taugate.retrieval.index.top_k import Observe, unobserved
-from taugate.retrieval.release.reader import Release, load
+from taugate.retrieval.reader import Release, load
 from taugate.retrieval.retriever import Retriever
-from taugate.retrieval.vectors import Float32
 from taugate.service.app import create_app
 from taugate.service.settings import Settings
 

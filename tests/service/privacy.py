@@ -30,7 +30,7 @@ import numpy as np
 
 from taugate.cli import main as cli
 from taugate.registry.catalog import release_ids
-from taugate.retrieval.release.layout import SHADOW
+from taugate.release.layout import SHADOW
 from tests.loopback import LoopbackHTTPServer
 from tests.redis_process import RedisProcess
 from tests.sample_release import write_sample_release

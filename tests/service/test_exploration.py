@@ -12,7 +12,7 @@ from taugate.drift.query_log import LoggedQuery, read_query_log
 from taugate.registry.catalog import find
 from taugate.retrieval.comparability import Exploration
 from taugate.retrieval.query import Query
-from taugate.retrieval.release.reader import Release, load
+from taugate.retrieval.reader import Release, load
 from taugate.service.pipeline.record import SearchForm
 from taugate.service.pipeline.reply import CacheKeys
 from tests.prometheus_process import until

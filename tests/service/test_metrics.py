@@ -13,7 +13,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families
 
 from taugate.registry.catalog import find
-from taugate.retrieval.release.verify import verify_searchable
+from taugate.release.verify import verify_searchable
 from taugate.service.metrics import Metrics
 from tests.servers import require
 from tests.service_process import ServiceProcess

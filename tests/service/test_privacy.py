@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from taugate.retrieval.release.layout import SHADOW
+from taugate.release.layout import SHADOW
 from taugate.service.drift.worker_store import FILE
 from tests.service.conftest import Two
 from tests.service.privacy import PLACES, Words, Written, observe

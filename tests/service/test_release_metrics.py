@@ -4,8 +4,8 @@ from unittest.mock import Mock
 
 from prometheus_client import generate_latest
 
-from taugate.retrieval.release.manifest import Manifest, RunManifest
-from taugate.retrieval.release.state import UpdateRecord
+from taugate.release.manifest import Manifest, RunManifest
+from taugate.release.state import UpdateRecord
 from taugate.service.metrics import Metrics
 
 NAME = "taugate_release_documents_over_certified"

@@ -17,7 +17,7 @@ import orjson
 from benchmarks.reliability.attacks.setting import AttackResult, AttackSetting
 from benchmarks.serving.client import HOST
 from benchmarks.serving.servers import Server
-from taugate.retrieval.release.layout import HISTORY
+from taugate.release.layout import HISTORY
 
 _RELOAD_SECONDS = 10.0
 _KEYS, _RELEASES, _JUDGEMENTS = 12, 200, 30

@@ -16,7 +16,7 @@ from pathlib import Path
 from benchmarks.checkout import environment, python_path, quickstart
 from benchmarks.serving.servers import Server
 from benchmarks.serving.services import taugate
-from taugate.retrieval.release.layout import CURRENT, MANIFEST
+from taugate.release.layout import CURRENT, MANIFEST
 
 _START_SECONDS = 60.0  # a service starts within two
 

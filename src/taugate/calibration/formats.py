@@ -3,8 +3,8 @@
 Not with the charts: these need markupsafe, and the commands that promote and compare releases do without it.
 """
 
-from taugate.retrieval.release.evidence import Estimate, Interval, Shift
-from taugate.retrieval.release.manifest import ReleaseManifest
+from taugate.release.evidence import Estimate, Interval, Shift
+from taugate.release.manifest import ReleaseManifest
 
 NOTHING = "–"
 

@@ -4,17 +4,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from taugate.retrieval.names import Method
-from taugate.retrieval.policy.abstention import AnswerRule
-from taugate.retrieval.policy.relevance import Relevance
-from taugate.retrieval.policy.score_relevance import ScoreRelevance
-from taugate.retrieval.release.evidence import RelevanceRecord
-from taugate.retrieval.release.layout import RELEVANCE
-from taugate.retrieval.release.manifest import Manifest
-from taugate.retrieval.release.outcome_records import PolicyRecord
-from taugate.retrieval.release.reader import Release
-from taugate.retrieval.release.refusal_records import RefusalRecord
-from taugate.retrieval.release.verify import verify
+from taugate.policy.abstention import AnswerRule
+from taugate.policy.relevance import Relevance
+from taugate.policy.score_relevance import ScoreRelevance
+from taugate.release.evidence import RelevanceRecord
+from taugate.release.layout import RELEVANCE
+from taugate.release.manifest import Manifest
+from taugate.release.names import Method
+from taugate.release.outcome_records import PolicyRecord
+from taugate.release.refusal_records import RefusalRecord
+from taugate.release.verify import verify
+from taugate.retrieval.reader import Release
 from taugate.retrieval.rerank.stage import SecondStageRule
 from taugate.retrieval.retriever import Retriever
 

@@ -19,15 +19,15 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from taugate.calibration.formats import percent
-from taugate.calibration.risk import certify
-from taugate.calibration.settings.rules import CONFIDENCE
-from taugate.ingestion.dataset.labelled_queries import LabelledQueries, LabelledQuery
-from taugate.ingestion.dataset.queries import Origin
-from taugate.retrieval.names import METHODS
-from taugate.retrieval.release.adaptation import AdaptationRecord
-from taugate.retrieval.release.evidence import Interval
-from taugate.retrieval.release.outcome_records import MetricsRecord, PolicyRecord
-from taugate.retrieval.release.records import (
+from taugate.data.labelled_queries import LabelledQueries, LabelledQuery
+from taugate.data.queries import Origin
+from taugate.evidence.risk import certify
+from taugate.evidence.rules import CONFIDENCE
+from taugate.release.adaptation import AdaptationRecord
+from taugate.release.evidence import Interval
+from taugate.release.names import METHODS
+from taugate.release.outcome_records import MetricsRecord, PolicyRecord
+from taugate.release.records import (
     MIN_QUERIES,
     AgainstChance,
     BiasRecord,

@@ -16,9 +16,9 @@ from taugate.drift.query_log import LoggedJudgement, LoggedQuery, LogLine, read_
 from taugate.drift.signals import Bounds, Rules, theta_of
 from taugate.errors import InputError
 from taugate.registry.catalog import find
-from taugate.retrieval.release.layout import QUESTIONS, REFERENCE
-from taugate.retrieval.release.queries import Reference, read_calibration_questions, texts_of
-from taugate.retrieval.release.verify import verify
+from taugate.release.layout import QUESTIONS, REFERENCE
+from taugate.release.queries import Reference, read_calibration_questions, texts_of
+from taugate.release.verify import verify
 
 NO_TEXTS = (
     "The log has hashes in place of texts, so no question can be named: TAUGATE_QUERY_LOG_TEXTS=true keeps the texts "

@@ -2,12 +2,12 @@
 
 import gc
 import shlex
-import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import click
+import orjson
 from pydantic.dataclasses import dataclass
 
 from taugate.calibration.comparison.publish import PROVISIONAL, Promotion, publish, unfit
@@ -15,8 +15,7 @@ from taugate.calibration.comparison.publish import as_json as promotion_json
 from taugate.calibration.encoding.endpoint_source import EndpointOptions
 from taugate.calibration.encoding.input_options import InputOptions
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, RequestedEncoder
-from taugate.calibration.settings.rules import AbstentionRule, ThresholdRule
-from taugate.calibration.settings.settings import Accepted, CalibrationSettings, CandidateSettings, GateSettings
+from taugate.calibration.settings.settings import Accepted, CalibrationSettings, CandidateSettings
 from taugate.cli.terminal.command import Command, Option, OptionGroup
 from taugate.cli.terminal.options import (
     LEXICAL,
@@ -33,13 +32,14 @@ from taugate.cli.terminal.options import (
 from taugate.cli.terminal.output import say
 from taugate.cli.terminal.promotion import PROMOTION, PromotionOptions
 from taugate.cli.terminal.summary import CalibratedRelease, print_release
+from taugate.data.vectors import has_vectors
 from taugate.errors import InputError
-from taugate.ingestion.dataset.vectors import has_vectors
+from taugate.evidence.rules import AbstentionRule, GateSettings, ThresholdRule
 from taugate.registry.catalog import pointed_id
 from taugate.registry.writer import without_equal
+from taugate.release.layout import CURRENT
+from taugate.release.manifest import ReleaseManifest
 from taugate.retrieval.encoder.loading import VECTORS
-from taugate.retrieval.release.layout import CURRENT
-from taugate.retrieval.release.manifest import ReleaseManifest
 from taugate.storage.files import Json
 
 if TYPE_CHECKING:  # needs the extra `calibration`
@@ -47,11 +47,19 @@ if TYPE_CHECKING:  # needs the extra `calibration`
     from taugate.cli.terminal.display import ProgressDisplay
 
 
-KEYS = ("accept",)
-
+# What a first month leaves alone; a settings file has it.
+RULE_KEYS = (
+    "bootstraps", "sample_size", "overlap_percentile", "guarantee", "metric", "confidence", "count_at_most", "drawn",
+    "holdout",
+)  # fmt: skip
+_KEYS = (
+    *RULE_KEYS, "projection", "retention", "index", "gate_confidence", "margin", "accept", "strata",
+    "rerank_candidates", "accept_vectors", "embeddings", "query_prompt", "document_prompt", "max_length",
+    "similarity", "dimensions", "encoder_key_file",
+)  # fmt: skip
 # What most calibrations decide by; --help shows these, --help-all every option.
 _COMMON = (
-    "data", "releases", "k", "encoder", "max_loss", "max_answered", "precision", "max_accuracy_drop", "no_promote",
+    "data", "releases", "k", "encoder", "max_loss", "max_answered", "max_accuracy_drop", "no_promote",
 )  # fmt: skip
 # A job makes many objects and hardly a cycle: at Python's 700, looking for cycles takes a tenth of its time.
 _ALLOCATIONS = 50_000
@@ -59,26 +67,6 @@ THRESHOLD = OptionGroup("threshold", "by default, the papers' rule; with --max-l
 _GATE = OptionGroup("gate", "a cheaper option is used if it is shown to lose less than a margin")
 _ENDPOINT = OptionGroup("endpoint", "an encoder that another machine runs, if --encoder is openai:URL or tei:URL")
 _ENGINE = OptionGroup("engine", "an external store for a corpus that does not fit on one machine")
-
-
-def accepted_in(path: Path) -> tuple[Accepted, ...]:
-    """Return the key `accept` of a settings file: candidates that are used although the gate does not accept them.
-
-    Raises:
-        InputError: If the file cannot be read, is not TOML, or has an unknown key or an invalid value.
-    """
-    try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"--settings {path}: {error.strerror}; give a readable file") from error
-    except ValueError as error:
-        raise InputError(f"--settings {path}: not TOML in UTF-8: {error}") from error
-    if unknown := [key for key in values if key not in KEYS]:
-        raise InputError(f"--settings {path}: unknown key {unknown[0]}; the keys are {', '.join(KEYS)}")
-    try:
-        return CandidateSettings(**values).accept
-    except InputError as error:
-        raise InputError(f"--settings {path}: {str(error).removeprefix('--')}") from error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +91,6 @@ class CalibrateOptions(InputOptions, EndpointOptions, CalibratedOptions):
         f"set (default: vectors if it has them, else {DEFAULT_ENCODER})",
         "NAME_OR_PATH",
     )
-    settings: Path | None = option(None, "settings that have no option, in TOML; an option wins", "FILE.toml")
 
 
 def shares(text: str) -> list[float]:
@@ -112,6 +99,13 @@ def shares(text: str) -> list[float]:
         return [float(share) for share in text.split(",")]
     except ValueError:
         raise click.BadParameter(f'"{text}": give a share such as 0.01, or several such as 0.01,0.02') from None
+
+
+def candidates(text: str) -> list[str]:
+    """Parse names of candidates with commas between them."""
+    if unknown := {*(names := text.split(","))} - {*get_args(Accepted)}:
+        raise click.BadParameter(f'"{min(unknown)}": give {orjson.dumps(get_args(Accepted)).decode()}')
+    return names
 
 
 def calibrate_and_publish(
@@ -210,8 +204,6 @@ def with_refuse(requested: Mapping[str, Any]) -> dict[str, Any]:
 def _run(**values: Any) -> int:  # noqa: ANN401 (of the types of the settings)
     requested = with_refuse(specified(values))
     options = CalibrateOptions.taken_from(requested)
-    if options.settings is not None:
-        requested["accept"] = accepted_in(options.settings)
     return print_calibrated(calibrate_and_publish(options, CalibrationSettings.from_options(requested)), options)
 
 
@@ -255,7 +247,7 @@ command = Command(
     "calibrate",
     callback=_run,
     params=[
-        *parameters(CalibrateOptions, "data", "releases", "encoder", "settings", "as_json", "verbose"),
+        *parameters(CalibrateOptions, "data", "releases", "encoder", "as_json", "verbose"),
         *parameters(InputOptions, max_length=Appearance("TOKENS")),
         *parameters(EndpointOptions, group=_ENDPOINT),
         *parameters(
@@ -276,10 +268,11 @@ command = Command(
         Option(["--rho"], type=float, hidden=True),
         *parameters(
             CandidateSettings,
-            *("lexical", "projection", "retention", "precision", "index", "rerank", "rerank_candidates"),
+            *("lexical", "projection", "retention", "precision", "index", "rerank", "rerank_candidates", "accept"),
             group=_GATE,
             lexical=LEXICAL,
             retention=Appearance("R"),
+            accept=Appearance("[CANDIDATE, …]", type=candidates),
             rerank=Appearance("MODEL"),
             rerank_candidates=_COUNT,
         ),
@@ -290,5 +283,6 @@ command = Command(
         *parameters(PromotionOptions, group=PROMOTION),
     ],
     common=_COMMON,
+    keys=_KEYS,
     help="Measure a labelled data set, choose the threshold, and write and promote a release.",
 )

@@ -11,6 +11,7 @@ from pydantic.dataclasses import dataclass
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.cli.calibrate import (
     NO_REFUSAL,
+    RULE_KEYS,
     THRESHOLD,
     CalibratedOptions,
     print_calibrated,
@@ -21,9 +22,9 @@ from taugate.cli.calibrate import (
 from taugate.cli.terminal.command import Command
 from taugate.cli.terminal.options import Appearance, option, parameters, specified
 from taugate.cli.terminal.promotion import PROMOTION, PromotionOptions
-from taugate.ingestion.runs.recording import off_topic_run
-from taugate.retrieval.policy.score_relevance import ScoreScale
-from taugate.retrieval.release.manifest import ReleaseManifest
+from taugate.data.runs.recording import off_topic_run
+from taugate.policy.score_relevance import ScoreScale
+from taugate.release.manifest import ReleaseManifest
 
 if TYPE_CHECKING:  # needs the extra `calibration`
     from taugate.calibration.progress import Job
@@ -97,5 +98,6 @@ command = Command(
         *parameters(CalibrateRunOptions, "new_encoder", group=PROMOTION),
     ],
     common=_COMMON,
+    keys=RULE_KEYS,
     help="Choose a threshold for the scores of another retriever, and write and promote a release.",
 )

@@ -10,8 +10,6 @@ from pydantic.dataclasses import dataclass
 from taugate.calibration.encoding.endpoint_source import EndpointOptions
 from taugate.calibration.encoding.input_options import InputOptions
 from taugate.calibration.encoding.source import RequestedEncoder
-from taugate.calibration.settings.options import RELEVANT_FROM, Advice, Options, RelevantFrom, SplitName
-from taugate.calibration.settings.rules import MAX_LOSS, ThresholdRule
 from taugate.calibration.settings.settings import CalibrationSettings, CandidateSettings, LexicalChoice
 from taugate.cli.terminal.command import Command
 from taugate.cli.terminal.options import (
@@ -27,16 +25,18 @@ from taugate.cli.terminal.options import (
 )
 from taugate.cli.terminal.output import aligned, print_result, say, say_labelled
 from taugate.errors import InputError
+from taugate.evidence.options import RELEVANT_FROM, Advice, Options, RelevantFrom, SplitName
+from taugate.evidence.rules import MAX_LOSS, ThresholdRule
+from taugate.policy.names import Metric
+from taugate.release.evidence import Interval
 from taugate.retrieval.encoder.loading import VECTORS
-from taugate.retrieval.policy.names import Metric
-from taugate.retrieval.release.evidence import Interval
 from taugate.storage.files import Json
 
 if TYPE_CHECKING:  # needs the extra `calibration`
     from collections.abc import Iterator, Sequence
 
     from taugate.calibration.comparison.encoders import EncoderComparison, MeasuredEncoder
-    from taugate.retrieval.release.evidence import Estimate
+    from taugate.release.evidence import Estimate
 
 _SHARE = Advice("give a share above 0 and below 1")
 _Share = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False), _SHARE]
@@ -251,4 +251,6 @@ def _points(interval: Interval) -> str:
     return f"{100 * interval.mean:+.1f} ({100 * interval.lower:+.1f} to {100 * interval.upper:+.1f})"
 
 
-command = command_of("compare", run, CompareOptions, lexical=LEXICAL)
+command = command_of(
+    "compare", run, CompareOptions, keys=("metric", "margin", "lexical", "measures", "relevant_from"), lexical=LEXICAL
+)

@@ -8,13 +8,13 @@ from typing import Annotated
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from taugate.calibration.settings.options import Options
 from taugate.cli.terminal.command import Group
 from taugate.cli.terminal.options import Appearance, AsJson, Releases, command_of, option, variable_help
 from taugate.cli.terminal.output import print_result, printable, say
 from taugate.drift.signals import AVERAGE_RUN_LENGTH, BLOCK, MAX_IN_BLOCK, MIN_EFFECT, MIN_IN_BLOCK, BlockRule, Rules
 from taugate.errors import InputError
-from taugate.retrieval.release.layout import baseline_path
+from taugate.evidence.options import Options
+from taugate.release.layout import baseline_path
 from taugate.storage.files import Json
 
 
@@ -138,5 +138,7 @@ def _utc(at: float) -> str:
 
 
 command = Group("drift", help="Detect drift in recorded queries.")
-command.add_command(command_of("replay", replay, ReplayOptions))
+command.add_command(
+    command_of("replay", replay, ReplayOptions, keys=("smallest_effect", "average_run_length", "block"))
+)
 command.add_command(command_of("baseline", baseline, LogOptions))

@@ -28,7 +28,7 @@ def command(query: str, document: str, releases: Path, release: str | None, as_j
     from taugate.errors import InputError
     from taugate.retrieval.documents.visible_text import has_visible_text
     from taugate.retrieval.query import Query
-    from taugate.retrieval.release.reader import load
+    from taugate.retrieval.reader import load
     from taugate.retrieval.second_explanation import explain_stages
 
     if not has_visible_text(query):

@@ -11,17 +11,19 @@ import signal
 import sys
 from importlib import import_module
 from importlib.metadata import requires
+from importlib.util import find_spec
 
 import click
 
-from taugate.cli.terminal.command import Group, check_words, in_colour
-from taugate.cli.terminal.output import say
+from taugate import plugins
+from taugate.cli.terminal.command import Group, check_words
+from taugate.cli.terminal.output import in_colour, say
 from taugate.cli.terminal.process import INTERRUPTED, MESSAGE, READER_GONE, interrupted, reader_is_gone
 from taugate.errors import TaugateError
 from taugate.storage.folders import set_missing_home
 
 # The subcommands with their help texts, in the groups of the help. A module named after each, with `_` for `-`, has its
-# `command`, and is loaded only to run it.
+# `command`, and is loaded only to run it; a command without a module is a plug-in's.
 _GROUPS = {
     "start": {
         "quickstart": "calibrate on a sample data set or on your files, and serve it",
@@ -72,13 +74,19 @@ _PACKAGE_OF = {
 
 def load_command(name: str) -> click.Command:
     """Import the module of a subcommand and return its command."""
-    module = import_module(f"taugate.cli.{'import_data' if name == 'import' else name.replace('-', '_')}")
-    command: click.Command = module.command
+    module = f"taugate.cli.{name.replace('-', '_')}"
+    command: click.Command = import_module(module).command if find_spec(module) else plugins.load_one("commands", name)
     return command
 
 
 class _Program(Group):
     """The group of all subcommands. Their names and help texts are known without their modules."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a placeholder, also for a command that only a plug-in knows."""
+        return super().get_command(ctx, cmd_name) or {
+            name: click.Command(name) for name in plugins.provided("commands")
+        }.get(cmd_name)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -89,9 +97,15 @@ class _Program(Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write a section for each group of subcommands, and the examples."""
-        for title, rows in (*_GROUPS.items(), ("examples", _EXAMPLES)):
-            with formatter.section(title):
-                formatter.write_dl([*rows.items()], col_max=60)
+        others = {
+            name: f"a command of {point.dist.name if point.dist else point.value}"
+            for name, point in plugins.provided("commands").items()
+            if name not in COMMANDS
+        }
+        for title, rows in (*_GROUPS.items(), ("plug-ins", others), ("examples", _EXAMPLES)):
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl([*rows.items()], col_max=60)
 
 
 program = _Program(
@@ -153,8 +167,8 @@ def _explain(error: Exception) -> int:
         case TaugateError():
             message, code = str(error), error.exit_code
         case ModuleNotFoundError() if missing := _missing_package(error.name):
-            package, extra = missing
-            message, code = f"{package} is not installed, which this command needs: pip install 'taugate[{extra}]'", 2
+            package, remedy = missing
+            message, code = f"{package} is not installed, which this command needs: pip install {remedy}", 2
         case _:
             raise error
     say(f"taugate: {message}")
@@ -162,11 +176,13 @@ def _explain(error: Exception) -> int:
 
 
 def _missing_package(module: str | None) -> tuple[str, str] | None:
-    """Return the distribution of a module and the extra that installs it, or None if no extra does."""
+    """Return the distribution of a module and what pip installs it with, or None if it is of no extra."""
     package = (module or "").split(".")[0]
     package = _PACKAGE_OF.get(package, package.replace("_", "-"))
-    for requirement in requires("taugate") or ():
-        name, _, condition = requirement.partition(";")
-        if re.split(r"[\s<>=!~\[(]", name, maxsplit=1)[0].lower() == package and "extra ==" in condition:
-            return package, condition.split("extra ==")[1].strip(" \"'")
+    for distribution in plugins.distributions():
+        for requirement in requires(distribution) or ():
+            name, _, condition = requirement.partition(";")
+            if re.split(r"[\s<>=!~\[(]", name, maxsplit=1)[0].lower() == package and "extra ==" in condition:
+                extra = condition.split("extra ==")[1].strip(" \"'")
+                return package, f"'{distribution}[{extra}]'"
     return None

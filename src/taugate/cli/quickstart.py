@@ -2,19 +2,23 @@
 
 import re
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING, Annotated, cast
 
+import click
 from pydantic.dataclasses import dataclass
 
+from taugate import plugins
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
-from taugate.calibration.settings.options import Options
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.cli.serve import address, listen, print_when_ready, serve
 from taugate.cli.terminal.options import Appearance, Verbose, command_of, option
+from taugate.cli.terminal.output import say_sentence
 from taugate.cli.terminal.summary import print_release
 from taugate.errors import InputError
+from taugate.evidence.options import Options
 from taugate.service.settings import read_settings
 
 if TYPE_CHECKING:
@@ -71,16 +75,19 @@ def run(options: QuickstartOptions) -> int:
     Needs no Redis and, if taugate[sample] is installed, no network.
     """
     if options.folder is None:
-        from taugate.ingestion.dataset.location import check_sample_installed
+        from taugate.data.location import check_sample_installed
 
         check_sample_installed()  # first, because its message names both extras
+        write_data = _write_sample
+    else:
+        write_data = partial(_import_folder, plugins.load_one("commands", "import"), options.folder)
     import taugate.calibration.job.calibration  # noqa: F401 (fails before anything is written if a package is missing)
     from taugate.cli.calibrate import CalibrateOptions, calibrate_and_publish
 
     data, releases = options.places()
     settings = read_settings(releases=releases, port=options.port, log_level="warning")
     listener = None if options.no_serve else listen(settings)  # fails early if the port is in use
-    question, k = _write_sample(data) if options.folder is None else _import_folder(options.folder, data)
+    question, k = write_data(data)
     release = calibrate_and_publish(
         CalibrateOptions(data=str(data), releases=releases, encoder=DEFAULT_ENCODER, verbose=options.verbose),
         CalibrationSettings.from_options({"k": k}),
@@ -101,28 +108,28 @@ def run(options: QuickstartOptions) -> int:
 
 def _write_sample(data: Path) -> tuple[str, int]:
     """Write the sample data set into a folder; returns a question that it answers, and K."""
-    from taugate.ingestion.dataset.location import write_sample
+    from taugate.data.location import write_sample
 
     write_sample(data)
     return _SAMPLE_QUESTION, CalibrationSettings().k
 
 
-def _import_folder(folder: Path, data: Path) -> tuple[str, int]:
+def _import_folder(importing: click.Command, folder: Path, data: Path) -> tuple[str, int]:
     """Import a folder of files, and crop queries if it has no labels; returns a question that it answers, and K."""
-    from taugate.cli import import_data, queries
-    from taugate.ingestion.dataset.corpus import CORPUS
-    from taugate.ingestion.dataset.lines import read_objects
+    from taugate.data.corpus import CORPUS
+    from taugate.data.generation.generate import MAX_QUERIES, generate_crops
+    from taugate.data.lines import read_objects
 
     existed = data.parent.exists()
     try:
-        import_data.run(import_data.ImportOptions(sources=(folder,), to=data))
+        importing.invoke(importing.make_context("import", ["--to", str(data), "--", str(folder)]))
     except InputError:
         if not existed:
             with suppress(OSError):  # a folder that is not empty is kept
                 data.parent.rmdir()
         raise
     if not _is_labelled(data):
-        queries.make_crops(queries.QueriesOptions(data=data))
+        say_sentence(generate_crops(data, MAX_QUERIES, seed=0).sentence(data))
     records = [cast("dict[str, str]", record) for _, record in read_objects(data / CORPUS)]
     passages = [(record.get("title"), record["text"]) for record in records]
     return _heading_of(passages), min(CalibrationSettings().k, len(passages))
@@ -130,7 +137,7 @@ def _import_folder(folder: Path, data: Path) -> tuple[str, int]:
 
 def _is_labelled(data: Path) -> bool:
     """Return whether people labelled queries: the folder was a data set, or queries were labelled since."""
-    from taugate.ingestion.dataset.judgements import HUMAN, TEST, splits_in
+    from taugate.data.judgements import HUMAN, TEST, splits_in
 
     return bool({TEST, HUMAN} & set(splits_in(data)))
 
@@ -140,8 +147,8 @@ def _heading_of(passages: list[tuple[str | None, str]]) -> str:
 
     The number of a heading is left out, and a heading without a word is no question.
     """
-    from taugate.ingestion.chunks.chunker import HEADING_SEPARATOR
-    from taugate.ingestion.dataset.questions import QuestionRule
+    from taugate.data.chunks.chunker import HEADING_SEPARATOR
+    from taugate.data.questions import QuestionRule
 
     main = QuestionRule.for_texts(text for _, text in passages).language
     middle = len(passages) // 2
@@ -154,7 +161,7 @@ def _heading_of(passages: list[tuple[str | None, str]]) -> str:
 
 def _answers(question: str, release: Path) -> dict[str, str]:
     """Search for a question about the corpus and for an off-topic one; returns both with their answers, by labels."""
-    from taugate.ingestion.dataset.questions import QuestionRule, off_topic_example
+    from taugate.data.questions import QuestionRule, off_topic_example
     from taugate.local import LocalRetriever
 
     off_topic = off_topic_example(QuestionRule.for_texts([question]).language)

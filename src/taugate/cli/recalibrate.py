@@ -13,7 +13,6 @@ from taugate.calibration.comparison.publish import Promotion
 from taugate.calibration.comparison.publish import as_json as promotion_json
 from taugate.calibration.comparison.rule import PromotionRule
 from taugate.calibration.recalibration.trial import DEFAULT_QUERIES, DEFAULT_SECONDS, TrialSettings
-from taugate.calibration.settings.options import Options
 from taugate.calibration.settings.update import UpdateSettings
 from taugate.cli.terminal.command import OptionGroup
 from taugate.cli.terminal.options import Appearance, AsJson, Data, Releases, Verbose, command_of, option, part
@@ -21,6 +20,7 @@ from taugate.cli.terminal.output import print_result, say
 from taugate.cli.terminal.promotion import FORCE_HELP, PROMOTION, PromotionOptions
 from taugate.cli.terminal.summary import print_release, promotion_sentence, result
 from taugate.errors import InputError
+from taugate.evidence.options import Options
 from taugate.storage.files import Json
 
 if TYPE_CHECKING:
@@ -180,4 +180,5 @@ GROUPS = {
         "admin as well, they load the release at once",
     ): TrialOptions,
 }
-command = command_of("recalibrate", run, RecalibrateOptions, GROUPS, embeddings=Appearance("DIR_OR_URL"))
+KEYS = ("split", "margin", "embeddings", "shadow_seconds")  # of a settings file
+command = command_of("recalibrate", run, RecalibrateOptions, GROUPS, keys=KEYS, embeddings=Appearance("DIR_OR_URL"))

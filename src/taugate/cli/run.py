@@ -10,14 +10,12 @@ import orjson
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from taugate.calibration.settings.options import Advice, Options
 from taugate.cli.terminal.options import Appearance, AsJson, command_of, option
 from taugate.cli.terminal.output import print_result, say, say_labelled
-from taugate.errors import InputError
-from taugate.ingestion.dataset.judgements import GENERATED, qrels_of
-from taugate.ingestion.queries.generate import generate_crops
-from taugate.ingestion.runs.presets import Names, StoreKind, preset
-from taugate.ingestion.runs.recording import (
+from taugate.data.generation.generate import generate_crops
+from taugate.data.judgements import GENERATED, qrels_of
+from taugate.data.runs.presets import Names, open_store, preset
+from taugate.data.runs.recording import (
     RunFile,
     add_documents,
     add_run,
@@ -26,7 +24,9 @@ from taugate.ingestion.runs.recording import (
     read_run_queries,
     record_run,
 )
-from taugate.ingestion.runs.search_request import ExternalStore, Fields, StoreRequest, StoreSearch
+from taugate.data.runs.search_request import ExternalStore, Fields, StoreRequest, StoreSearch
+from taugate.errors import InputError
+from taugate.evidence.options import Advice, Options
 from taugate.retrieval.engines.connect import TOKEN_FILE
 from taugate.storage.files import Json, read_secret, sha256_json
 
@@ -47,7 +47,11 @@ class RunOptions(Options):
         Appearance("QUERIES", positional=True),
         Field(description='queries.jsonl, or a folder with it; "generated": make queries from texts in the store'),
     ]
-    store: Annotated[StoreKind, Appearance(names=("--as",)), Field(description="what kind of store it is")]
+    store: Annotated[
+        str,
+        Appearance(names=("--as",)),
+        Field(description="what kind of store it is: qdrant, elasticsearch, weaviate, pgvector, milvus, or http"),
+    ]
     url: Annotated[
         str, Appearance("URL"), Field(description=f"URL of the store; {TOKEN_FILE} names a file with a key or password")
     ]
@@ -163,12 +167,7 @@ def _request_of_user(path: Path) -> dict[str, Json]:
 def _store(options: RunOptions) -> ExternalStore:
     token_file = os.environ.get(TOKEN_FILE)
     token = read_secret(Path(token_file), TOKEN_FILE) if token_file else ""
-    from taugate.ingestion.runs.database_store import DATABASES
-    from taugate.ingestion.runs.http_store import HttpStore
-
-    if (database := DATABASES.get(options.store)) is not None:
-        return database(options.url, token)
-    return HttpStore(options.store, options.url, token)
+    return open_store(options.store, options.url, token)
 
 
 def _generated(options: RunOptions, data: Path, search: StoreSearch) -> list[dict[str, Json]]:
@@ -201,4 +200,4 @@ def _recorded(
         return record_run(pending, search, file, options.depth, options.rate, task.advance)
 
 
-command = command_of("run", run, RunOptions)
+command = command_of("run", run, RunOptions, keys=("id_field", "vector_field", "text_field", "depth", "rate", "texts"))

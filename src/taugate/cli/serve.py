@@ -14,12 +14,13 @@ from taugate.cli.terminal.command import Command
 from taugate.cli.terminal.options import setting_parameters
 from taugate.cli.terminal.output import say_labelled
 from taugate.errors import InputError
+from taugate.plugins import provided
 from taugate.service.settings import Settings, read_settings
 from taugate.service.settings.settings import PREFIX
 
 _BACKLOG = 2048  # uvicorn's own default
 # Send buffer of a connection; Linux doubles it. By default it grows to 4 MiB of kernel memory if the client does not
-# read: 600 such connections take 1.7 GB, and 85 MB with this limit (docs/benchmarks/attacks.md). It still allows
+# read: 600 such connections take 1.7 GB, and 85 MB with this limit (benchmarks/results/attacks.md). It still allows
 # 64 MB/s to a client a millisecond away.
 _SEND_BUFFER_BYTES = 64 << 10
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # a proxy does not reach this machine's loopback
@@ -100,11 +101,11 @@ def listen(settings: Settings) -> socket.socket:
 
 
 def address(settings: Settings, listener: socket.socket) -> str:
-    """Return the URL of the playground, or that of the service if the playground is off."""
+    """Return the URL of the playground, or that of the service if the playground is off or not installed."""
     from taugate.service.http.operation import ENDPOINTS
 
-    playground = ENDPOINTS["playground"].path if settings.listen.has_playground else ""
-    return f"{_base(listener)}{playground} (Ctrl-C stops the service)"
+    is_shown = settings.listen.has_playground and "playground" in provided("pages")
+    return f"{_base(listener)}{ENDPOINTS['playground'].path if is_shown else ''} (Ctrl-C stops the service)"
 
 
 def print_when_ready(listener: socket.socket, rows: Callable[[str], Mapping[str, str]]) -> None:

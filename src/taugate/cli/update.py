@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from taugate.calibration.comparison.rule import PromotionRule
-from taugate.cli.recalibrate import GROUPS, RecalibrateOptions
+from taugate.cli.recalibrate import GROUPS, KEYS, RecalibrateOptions
 from taugate.cli.recalibrate import run as recalibrate
 from taugate.cli.terminal.options import Appearance, command_of
 from taugate.cli.terminal.output import say
@@ -36,4 +36,4 @@ def _as_json(done: "Recalibrated", _: PromotionRule | None) -> dict[str, Json]:
     return value
 
 
-command = command_of("update", run, RecalibrateOptions, GROUPS, embeddings=Appearance("DIR_OR_URL"))
+command = command_of("update", run, RecalibrateOptions, GROUPS, keys=KEYS, embeddings=Appearance("DIR_OR_URL"))

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.drift.blocks import FIFTHS, ROUNDING, Fifth
-from taugate.drift.observations import Float64, Observations, calibration_observations
+from taugate.drift.observations import Observations, calibration_observations
 from taugate.drift.signals import (
     BLOCK,
     DEFAULT_RULES,
@@ -36,8 +36,9 @@ from taugate.drift.signals import (
     shifted,
     theta_of,
 )
-from taugate.retrieval.release.evidence import DriftRecord, Shift, Shifts
-from taugate.retrieval.release.queries import Reference
+from taugate.policy.arrays import Float64
+from taugate.release.evidence import DriftRecord, Shift, Shifts
+from taugate.release.queries import Reference
 
 # λ as a share of the largest one that keeps L positive. The mean of a block varies little, so the boldest bet is best
 # against a clear shift; the cautious ones are for shifts that only some of the blocks show.

@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.drift.observations import Float64, Keys
+from taugate.drift.observations import Keys
 from taugate.drift.signals import BLOCK, MAX_IN_BLOCK, MIN_IN_BLOCK
+from taugate.policy.arrays import Float64
 
 FIFTHS = 5  # parts of a block, each tested on its own to detect large changes early
 ROUNDING = 1e-9  # tolerance of a sum of shares

@@ -23,11 +23,12 @@ from safetensors.numpy import load, save
 
 from taugate.drift.alarm import Alarm, Change, alarms_of
 from taugate.drift.blocks import Blocks, BlockSize, Fifth
-from taugate.drift.observations import Float64, JudgedReplies, Keys, Observations
+from taugate.drift.observations import JudgedReplies, Keys, Observations
 from taugate.drift.signals import DEFAULT_RULES, Bounds, Rules, Signal, quality_signal, query_signals
 from taugate.errors import InputError
-from taugate.retrieval.release.layout import STAGING_PREFIX
-from taugate.retrieval.release.queries import Reference
+from taugate.policy.arrays import Float64
+from taugate.release.layout import STAGING_PREFIX
+from taugate.release.queries import Reference
 from taugate.storage.files import atomic_write, read_bounded
 from taugate.storage.folders import staging_folder
 

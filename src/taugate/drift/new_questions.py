@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from taugate.policy.arrays import Float32
 from taugate.retrieval.index.words import words
-from taugate.retrieval.vectors import Float32
 
 MAX_GROUPS = 10  # as many as a person reads under an alarm
 # Distinct unusual questions that are kept: a thousand of 200 characters take 0.4 MB, and are grouped in 20 ms.

@@ -9,10 +9,9 @@ from typing import Any, Generic, Self, TypeVar
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from taugate.retrieval.release.queries import Reference
-from taugate.retrieval.vectors import Float32
+from taugate.policy.arrays import Float32, Float64
+from taugate.release.queries import Reference
 
-Float64 = NDArray[np.float64]
 Keys = NDArray[np.uint64]
 _TYPES: Mapping[str, DTypeLike] = {"at": np.float64, "key": np.uint64}
 

@@ -14,11 +14,11 @@ from typing import Generic, Literal, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.drift.observations import Float64, JudgedReplies, Judgements, Observations, calibration_observations
-from taugate.retrieval.release.evidence import Interval
-from taugate.retrieval.release.outcome_records import BootstrapRecord
-from taugate.retrieval.release.queries import Reference
-from taugate.retrieval.vectors import Float32
+from taugate.drift.observations import JudgedReplies, Judgements, Observations, calibration_observations
+from taugate.policy.arrays import Float32, Float64
+from taugate.release.evidence import Interval
+from taugate.release.outcome_records import BootstrapRecord
+from taugate.release.queries import Reference
 
 # Half of Cohen's small effect: a share of 50 % that becomes 55 %, or one of 5 % that becomes 7.4 %.
 MIN_EFFECT = 0.1
@@ -27,7 +27,7 @@ MIN_EFFECT = 0.1
 # within the bounds there are none.
 AVERAGE_RUN_LENGTH = 1e9
 # Distinct queries in a block unless the settings say otherwise. Bursts of 200 queries on one topic then raise no alarm,
-# and a wrong corpus is detected within 1,500 queries (docs/benchmarks/drift.md).
+# and a wrong corpus is detected within 1,500 queries (benchmarks/results/drift.md).
 BLOCK = 200
 MIN_IN_BLOCK, MAX_IN_BLOCK = 25, 10_000  # at least five queries in each fifth; 10,000 take 160 kB
 # Blocks of judged replies are so many times smaller: few replies are judged, so a burst of queries leaves few of them.

@@ -20,20 +20,14 @@ from typing import Any
 import orjson
 
 from taugate.errors import ReleaseError
-from taugate.retrieval.release.evidence import StrataRecord, StratumRecord
-from taugate.retrieval.release.layout import KNOWN_PAIRS
-from taugate.retrieval.release.manifest import Manifest
-from taugate.retrieval.release.outcome_records import PolicyRecord
-from taugate.retrieval.release.promises import (
-    all_withdrawn,
-    ask_first_stage,
-    ask_promises,
-    inherited_calibration,
-    stated,
-)
-from taugate.retrieval.release.refusal_records import ErrorLimit, RefusalRecord, RequestedLimits
-from taugate.retrieval.release.search_records import read_pairs
-from taugate.retrieval.release.summary import summary_of
+from taugate.release.evidence import StrataRecord, StratumRecord
+from taugate.release.layout import KNOWN_PAIRS
+from taugate.release.manifest import Manifest
+from taugate.release.outcome_records import PolicyRecord
+from taugate.release.promises import all_withdrawn, ask_first_stage, ask_promises, inherited_calibration, stated
+from taugate.release.refusal_records import ErrorLimit, RefusalRecord, RequestedLimits
+from taugate.release.search_records import read_pairs
+from taugate.release.summary import summary_of
 
 # Fields that name documents: in the lines of texts, of golden queries, and of judgements in a query log.
 _ID_FIELDS = ("_id", "document_id", "relevant", "documents")

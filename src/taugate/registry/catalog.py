@@ -16,7 +16,7 @@ import orjson
 
 from taugate.errors import ReleaseError
 from taugate.registry.directory import check_releases_exist
-from taugate.retrieval.release.layout import (
+from taugate.release.layout import (
     CURRENT,
     MANIFEST,
     MANIFEST_BYTES,
@@ -25,7 +25,7 @@ from taugate.retrieval.release.layout import (
     creation_time,
     is_release_id,
 )
-from taugate.retrieval.release.state import State, certified_loss, state_in_words
+from taugate.release.state import State, certified_loss, state_in_words
 from taugate.storage.files import Json, read_bounded
 
 _MAX_LISTED = 5  # releases listed in an error; users usually look for one of the newest

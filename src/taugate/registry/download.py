@@ -18,7 +18,7 @@ from typing import BinaryIO, Protocol
 from taugate.errors import InputError, ReleaseError
 from taugate.registry.catalog import release_ids
 from taugate.registry.history import lock_for_reading, try_lock_for_removal
-from taugate.retrieval.release.layout import (
+from taugate.release.layout import (
     CURRENT,
     MANIFEST,
     MANIFEST_BYTES,
@@ -27,8 +27,8 @@ from taugate.retrieval.release.layout import (
     STAGING_PREFIX,
     is_release_id,
 )
-from taugate.retrieval.release.manifest import FileRecord
-from taugate.retrieval.release.verify import SIGNATURE_BYTES, TrustedKeys, read_manifest
+from taugate.release.manifest import FileRecord
+from taugate.release.verify import SIGNATURE_BYTES, TrustedKeys, read_manifest
 from taugate.storage.files import open_regular, set_mode, sync, sync_folder, write_synced, writing
 from taugate.storage.folders import exclusive_lock, publish_folder, staging_folder
 from taugate.storage.object_store import Store, copy_bounded

@@ -9,33 +9,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import get_args, overload
+from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from taugate.errors import InputError
+from taugate.policy.abstention import AnswerRule, AnswerScore, Signals
+from taugate.policy.arrays import Float32, mean_and_covariance
+from taugate.policy.background import Background, similarity_moments
+from taugate.policy.relevance import Relevance
 from taugate.registry import writer
 from taugate.registry.after_erasure import kept_promises
 from taugate.registry.catalog import find, unverified_manifest
 from taugate.registry.history import lock_for_reading
-from taugate.retrieval.documents.filters import SortKey, composed, sort_key
-from taugate.retrieval.documents.metadata import Metadata
-from taugate.retrieval.documents.store import Document, Documents, DocumentWriter
-from taugate.retrieval.engines.engine import EngineKind
-from taugate.retrieval.index.approximate import AnyIndex, subset
-from taugate.retrieval.index.hybrid import HybridIndex, vector_index, words_of
-from taugate.retrieval.index.lexical import LexicalIndex
-from taugate.retrieval.index.top_k import DocumentSubset
-from taugate.retrieval.policy.abstention import AnswerRule, AnswerScore, Signals
-from taugate.retrieval.policy.background import Background, mean_and_covariance, similarity_moments
-from taugate.retrieval.policy.relevance import Relevance
-from taugate.retrieval.policy.word_match import DocumentWords
-from taugate.retrieval.release import golden
-from taugate.retrieval.release.evidence import StrataRecord
-from taugate.retrieval.release.folders import MeasuredFolder, ModelsFolder, RerankerFolder
-from taugate.retrieval.release.golden import GoldenQuery
-from taugate.retrieval.release.layout import (
+from taugate.release.engine import KIND
+from taugate.release.evidence import StrataRecord
+from taugate.release.files import MeasuredFolder
+from taugate.release.golden import GoldenQuery
+from taugate.release.layout import (
     ENCODER_FOLDERS,
     FIRST_STAGE_FOLDER,
     KNOWN_PAIRS,
@@ -44,17 +36,25 @@ from taugate.retrieval.release.layout import (
     REFERENCE,
     RERANKER_FOLDER,
 )
-from taugate.retrieval.release.loading import CorpusFolder, EncoderFolder
-from taugate.retrieval.release.manifest import Manifest
-from taugate.retrieval.release.reader import Release, load
-from taugate.retrieval.release.search_records import LexicalRecord, TokenVectorsRecord, read_pairs
-from taugate.retrieval.release.state import ErasureRecord
-from taugate.retrieval.release.verify import TrustedKeys
+from taugate.release.manifest import Manifest
+from taugate.release.search_records import KnownPair, TokenVectorsRecord, read_pairs
+from taugate.release.state import ErasureRecord
+from taugate.release.verify import TrustedKeys
+from taugate.retrieval.documents.filters import SortKey, composed, sort_key
+from taugate.retrieval.documents.metadata import Metadata
+from taugate.retrieval.documents.store import Document, Documents, DocumentWriter
+from taugate.retrieval.folders import ModelsFolder, RerankerFolder
+from taugate.retrieval.golden import as_query, check, differences, search
+from taugate.retrieval.index.approximate import AnyIndex, subset
+from taugate.retrieval.index.hybrid import HybridIndex, vector_index, words_of
+from taugate.retrieval.index.lexical import LexicalIndex, lexical_record
+from taugate.retrieval.index.top_k import DocumentSubset
+from taugate.retrieval.index.word_match import DocumentWords, index_of
+from taugate.retrieval.loading import CorpusFolder, EncoderFolder
+from taugate.retrieval.reader import Release, load
 from taugate.retrieval.rerank.late_interaction import TokenVectors, token_vectors_of
-from taugate.retrieval.rerank.reranker import KnownPair
 from taugate.retrieval.rerank.stage import SecondStageRule
 from taugate.retrieval.retriever import Retriever
-from taugate.retrieval.vectors import Float32
 
 # Copied unchanged, as the encoders are: the projection of queries and the scores of queries contain no document.
 _COPIED = frozenset({PROJECTION, REFERENCE, OUTCOMES})
@@ -110,7 +110,7 @@ def erase(releases: Path, name: str, ids: Sequence[str], trusted: TrustedKeys | 
         documents = _DocumentView(release.documents, kept)
         retriever = _without_erased(release.retriever, kept, documents)
         queries, changed = _golden_queries(release, retriever, documents)
-        golden.check(retriever, queries, release.manifest.golden_tolerance)
+        check(retriever, queries, release.manifest.golden_tolerance)
         before = 0 if release.manifest.erasure is None else release.manifest.erasure.documents
         erasure = ErasureRecord(
             release=source.name,
@@ -144,8 +144,8 @@ def _check_in_process(source: Path) -> None:
     """Raise InputError for a release over an engine, whose collections are never changed."""
     record = unverified_manifest(source.parent, source.name).get("engine")
     if isinstance(record, dict):
-        stated, engines = record.get("kind"), get_args(EngineKind)
-        kind = stated if stated in engines else engines[0]
+        stated = record.get("kind")
+        kind = stated if isinstance(stated, str) and KIND.match(stated) else "ENGINE"
         raise InputError(
             f"{source.name}: its documents are in {kind}, in a collection that is never changed; remove them from the "
             "data set, run taugate recalibrate, remove the earlier releases, and drop their collections with "
@@ -231,8 +231,7 @@ def _lexical_index(retriever: Retriever) -> LexicalIndex | None:
     """Return the index of the documents' words, None if neither the search nor the refusals have one."""
     if (hybrid := words_of(retriever.index)) is not None:
         return hybrid.lexical
-    words = None if retriever.abstention is None else retriever.abstention.score.signals.words
-    return None if words is None else words.index
+    return None if retriever.abstention is None else index_of(retriever.abstention.score.signals.words)
 
 
 def _background(relevance: Relevance, kept: NDArray[np.int64], vectors: Float32) -> Background:
@@ -268,9 +267,9 @@ def _golden_queries(
             f"{release.manifest.release_id}: every golden query is answered by these documents alone, so none would be "
             "left to check the release; calibrate again without them"
         )
-    top = golden.search(retriever, answerable)
+    top = search(retriever, answerable)
     queries, changed = [], 0
-    equal = golden.differences(top, answerable) <= release.manifest.golden_tolerance
+    equal = differences(top, answerable) <= release.manifest.golden_tolerance
     for query, row, positions, scores in zip(
         answerable, equal, top.positions.tolist(), top.scores.tolist(), strict=True
     ):
@@ -311,7 +310,7 @@ def _index_recall(retriever: Retriever, queries: Sequence[GoldenQuery], depth: i
     index = _dense_index(retriever)
     if index.breadth is None or depth is None:
         return None
-    _, vectors = retriever.read([query.query() for query in queries])
+    _, vectors = retriever.read([as_query(query) for query in queries])
     exact = index.search_within(vectors, depth, DocumentSubset(np.ones(len(index), dtype=np.bool_))).positions
     approximate = index.search(vectors, depth).positions
     return float((exact[:, :, None] == approximate[:, None, :]).any(axis=2).mean())
@@ -333,14 +332,14 @@ def _draft(before: Release, erasure: ErasureRecord, retriever: Retriever, kept: 
     draft = kept_promises(manifest, strata, scores_fall=falls)
     vectors, second = _token_vectors(retriever), draft.second_stage
     if vectors is not None and second is not None:
-        stored = TokenVectorsRecord.of(vectors, kept.tolist())
+        stored = TokenVectorsRecord.of(vectors.dimension, vectors.counts(kept.tolist()))
         second = second.model_copy(update={"token_vectors": stored})
     changes = {
         "second_stage": second,
         "taugate_version": version("taugate"),
         "data": manifest.data.model_copy(update={"documents": len(kept)}),
         "index": manifest.index.model_copy(update={"documents": len(kept)}),
-        "lexical": None if hybrid is None else LexicalRecord.of(hybrid.lexical, hybrid.weight),
+        "lexical": None if hybrid is None else lexical_record(hybrid.lexical, hybrid.weight),
         "erasure": erasure,
     }
     return draft.model_copy(update=changes)

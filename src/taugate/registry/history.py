@@ -22,7 +22,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from taugate.errors import ReleaseError
-from taugate.retrieval.release.layout import CURRENT, HISTORY, MANIFEST, SHADOW
+from taugate.release.layout import CURRENT, HISTORY, MANIFEST, SHADOW
 from taugate.storage.files import append_lines, read_bounded, sync
 from taugate.storage.folders import EXCLUSIVE, SHARED, acquire, exclusive_lock, is_at, open_or_create
 

@@ -20,11 +20,11 @@ from taugate.registry.catalog import (
     scorer_record,
 )
 from taugate.registry.history import POINTERS, Action, Event, change_lock
+from taugate.release.layout import CURRENT, KNOWN_PAIRS, RERANKER_FOLDER, SHADOW
+from taugate.release.manifest import ReleaseManifest
+from taugate.release.search_records import read_pairs
+from taugate.release.verify import TrustedKeys, verify
 from taugate.retrieval.engines.connect import engine_from_environment, open_verified
-from taugate.retrieval.release.layout import CURRENT, KNOWN_PAIRS, RERANKER_FOLDER, SHADOW
-from taugate.retrieval.release.manifest import ReleaseManifest
-from taugate.retrieval.release.search_records import read_pairs
-from taugate.retrieval.release.verify import TrustedKeys, verify
 from taugate.storage.files import atomic_write, sync_folder
 
 _SECONDS = 120.0  # for all requests to the engine, which read 4,096 rows

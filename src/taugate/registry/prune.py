@@ -17,9 +17,9 @@ from taugate.errors import ReleaseError
 from taugate.registry.catalog import current_id, erasure_source, parent_of, release_ids, shadow_id, unverified_manifest
 from taugate.registry.history import calibration_lock, change_lock, record, try_lock_for_removal
 from taugate.registry.promotion import rollback_targets
-from taugate.retrieval.engines.connect import EngineRecord
+from taugate.release.engine import EngineRecord
+from taugate.release.layout import PRUNED_PREFIX, STAGING_PREFIX, baseline_path
 from taugate.retrieval.engines.engine import Engine
-from taugate.retrieval.release.layout import PRUNED_PREFIX, STAGING_PREFIX, baseline_path
 from taugate.storage.files import sync_folder
 from taugate.storage.folders import remove_abandoned
 

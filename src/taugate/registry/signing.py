@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from taugate.errors import InputError
-from taugate.retrieval.release.layout import SIGNATURE, STAGING_PREFIX
-from taugate.retrieval.release.verify import (
+from taugate.release.layout import SIGNATURE, STAGING_PREFIX
+from taugate.release.verify import (
     TrustedKeys,
     encode_signatures,
     key_id,

@@ -10,7 +10,7 @@ from taugate.errors import InputError, ReleaseError
 from taugate.registry.catalog import current_id, erasure_source, find, match_id
 from taugate.registry.download import install_release, remote_current_id
 from taugate.registry.promotion import promote
-from taugate.retrieval.release.layout import (
+from taugate.release.layout import (
     CURRENT,
     MANIFEST,
     MANIFEST_BYTES,
@@ -19,8 +19,8 @@ from taugate.retrieval.release.layout import (
     STAGING_PREFIX,
     is_release_id,
 )
-from taugate.retrieval.release.manifest import FileRecord
-from taugate.retrieval.release.verify import SIGNATURE_BYTES, TrustedKeys, verified, verify
+from taugate.release.manifest import FileRecord
+from taugate.release.verify import SIGNATURE_BYTES, TrustedKeys, verified, verify
 from taugate.storage.files import atomic_write, read_bounded
 from taugate.storage.folders import acquire_if_possible, staging_folder
 from taugate.storage.object_store import Store

@@ -10,17 +10,9 @@ import orjson
 
 from taugate.errors import ReleaseError
 from taugate.registry.catalog import current_id, release_ids
-from taugate.retrieval.release.layout import (
-    MANIFEST,
-    REPORT,
-    STAGING_PREFIX,
-    content_digest,
-    digest_of,
-    release_id,
-    stored_files,
-)
-from taugate.retrieval.release.manifest import FileRecord, ReleaseManifest
-from taugate.retrieval.release.verify import verify
+from taugate.release.layout import MANIFEST, REPORT, STAGING_PREFIX, content_digest, digest_of, release_id, stored_files
+from taugate.release.manifest import FileRecord, ReleaseManifest
+from taugate.release.verify import verify
 from taugate.storage.files import set_mode, sha256_file, sync, sync_folder
 from taugate.storage.folders import publish_folder, staging_folder
 

@@ -6,12 +6,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.errors import InputError
+from taugate.policy.policy import POLICIES
 from taugate.retrieval.documents.filters import Filter, both, composed, on_fields
 from taugate.retrieval.documents.store import Document, Documents
 from taugate.retrieval.encoder.loading import OwnVectors
 from taugate.retrieval.index.flat import score_all
 from taugate.retrieval.index.top_k import TopK, count_documents
-from taugate.retrieval.policy.policy import POLICIES
 from taugate.retrieval.query import Explanation, Parts, Query, Rule, ScoreParts, UnknownDocument, score_parts
 from taugate.retrieval.retriever import Retriever
 from taugate.retrieval.vectors import shortest_decimal

@@ -13,19 +13,19 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from taugate.errors import InputError, ReleaseError
+from taugate.policy.abstention import AnswerRule
+from taugate.policy.arrays import Float32
+from taugate.policy.policy import Policy
+from taugate.policy.score_relevance import SCALES, ScoreRelevance, component_means
+from taugate.release.layout import REFERENCE
+from taugate.release.manifest import RunManifest
+from taugate.release.queries import Reference
+from taugate.release.verify import TrustedKeys, check_optional_files, verify
 from taugate.retrieval.comparability import NotComparable
 from taugate.retrieval.cut import cut
+from taugate.retrieval.folders import ModelsFolder
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.policy.abstention import AnswerRule
-from taugate.retrieval.policy.policy import Policy
-from taugate.retrieval.policy.score_relevance import SCALES, ScoreRelevance, component_means
 from taugate.retrieval.query import Answer, Query
-from taugate.retrieval.release.folders import ModelsFolder
-from taugate.retrieval.release.layout import REFERENCE
-from taugate.retrieval.release.manifest import RunManifest
-from taugate.retrieval.release.queries import Reference
-from taugate.retrieval.release.verify import TrustedKeys, check_optional_files, verify
-from taugate.retrieval.vectors import Float32
 
 # Far more than any retriever lists, and few enough to check in milliseconds.
 MAX_RESULTS = 10_000

@@ -13,8 +13,8 @@ import orjson
 from pydantic import TypeAdapter, ValidationError
 
 from taugate.errors import InputError, ReleaseError
+from taugate.policy.arrays import Float32
 from taugate.retrieval.gate import Gate, ScoredResult, check_results
-from taugate.retrieval.vectors import Float32
 from taugate.storage.files import read_bounded
 
 # A quarter of the scores may move by more than a tenth of their standard deviation. Chosen on squad_v2_dev; the numbers

@@ -10,15 +10,16 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, Field
 
 from taugate.errors import InputError
+from taugate.policy.abstention import RefusalScore
+from taugate.policy.arrays import Float32, HybridVectors
+from taugate.policy.names import PolicyKind
+from taugate.policy.policy import Mask
 from taugate.retrieval.comparability import NOT_COMPARABLE, Exploration, NotComparable
 from taugate.retrieval.documents.filters import Filter
 from taugate.retrieval.documents.store import Document, Documents
 from taugate.retrieval.encoder.encoder import Tokens
 from taugate.retrieval.index.words import query_terms, spellings
-from taugate.retrieval.policy.abstention import RefusalScore
-from taugate.retrieval.policy.names import PolicyKind
-from taugate.retrieval.policy.policy import Mask
-from taugate.retrieval.vectors import Float32, HybridVectors, shortest_decimal
+from taugate.retrieval.vectors import shortest_decimal
 from taugate.storage.files import Json
 
 if TYPE_CHECKING:  # loads FAISS, which a service that only cuts does not need

@@ -9,9 +9,14 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from taugate.policy.abstention import AnswerRule, needs_words
+from taugate.policy.arrays import Float32, QueryVectors
+from taugate.policy.background import ReadDocuments
+from taugate.policy.policy import Policy
+from taugate.policy.relevance import Relevance
 from taugate.retrieval.comparability import NotComparable
 from taugate.retrieval.cut import cut
-from taugate.retrieval.documents.filters import Filter, both
+from taugate.retrieval.documents.filters import Filter, both, only_value
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.encoder.encoder import Encoder, Tokens
 from taugate.retrieval.index.grouping import DocumentSearch
@@ -27,13 +32,9 @@ from taugate.retrieval.index.top_k import (
     unobserved,
 )
 from taugate.retrieval.index.words import hybrid_vectors
-from taugate.retrieval.policy.abstention import AnswerRule, needs_words
-from taugate.retrieval.policy.background import ReadDocuments
-from taugate.retrieval.policy.policy import Policy
-from taugate.retrieval.policy.relevance import Relevance
 from taugate.retrieval.query import Answer, Query, Skipped, score_parts
 from taugate.retrieval.rerank.stage import FIRST_SCORE, SecondStage
-from taugate.retrieval.vectors import Float32, Projection, QueryVectors
+from taugate.retrieval.vectors import Projection
 
 
 @dataclass(frozen=True, eq=False)
@@ -294,7 +295,9 @@ class Retriever:
         """
         stage, top, first = self if second is None else second.rule, listed.top, listed.first_scores
         scope, grouped = both(queries[0].permitted, queries[0].filter or ()), self.groups(queries[0])
-        policy, rule = stage.policy.within(scope), stage.abstention
+        policy, rule = stage.policy, stage.abstention
+        if scope:
+            policy = policy.within(*only_value(scope))
         # Some refusals are not certified within a filter, and k documents reach further down the list of passages than
         # the first K, which τ was calibrated on.
         unfit = scope and rule is not None and not rule.within_filters
@@ -387,5 +390,5 @@ def _contents(top: TopK) -> ReadDocuments | None:
         return None
     candidates = [top.candidates[position] for position in positions.ravel().tolist()]
     vectors = np.stack([candidate.vector for candidate in candidates])
-    read = ReadDocuments.of(vectors, [candidate.document for candidate in candidates])
+    read = ReadDocuments.of(vectors, [candidate.document.encoded_text for candidate in candidates])
     return ReadDocuments(read.vectors.reshape(*positions.shape, -1), read.lengths.reshape(positions.shape))

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from taugate.policy.policy import POLICIES
 from taugate.retrieval.documents.store import Documents
 from taugate.retrieval.explanation import explain
-from taugate.retrieval.policy.policy import POLICIES
 from taugate.retrieval.query import Answer, Explanation, Query, Rule
 from taugate.retrieval.retriever import Retriever
 

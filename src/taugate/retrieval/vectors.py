@@ -12,27 +12,21 @@ documents are in the order of q·x (Bachrach et al., RecSys 2014, theorem 1; Ney
 at least the length of any document. A longer one counts as its direction with length M.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import chain
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from taugate.errors import InputError, ReleaseError
+from taugate.policy.arrays import TOGETHER, Float32, Vectors
 from taugate.storage.tensors import read_tensors, write_tensors
 
-Float32 = NDArray[np.float32]
-
 _BLOCK_NUMBERS = 1 << 21  # limits a block's float64 copy to 16 MB; larger blocks take twice as long
-TOGETHER = 4  # OpenBLAS multiplies fewer vectors by a matrix faster one by one: in 20 µs, not 48 µs, each of two
-_BLOCK_ROWS = 8192  # vectors summed at a time for moments: a float64 copy of 25 MB at d = 384
 
-Terms = NDArray[np.uint32]
 
-MAX_DIMENSIONS = 1 << 16  # far beyond any real encoder, so that a forged file or request cannot claim all memory
 # A vector of float16 numbers that was normalized has a length of 1 ± .001, and one of bfloat16 numbers 1 ± .004.
 _UNIT = 0.005
 # A vector that was normalized in float32 keeps its bits, so that it scores as where it was made; its length is off by
@@ -47,49 +41,6 @@ _HEADROOM = 1.3
 
 # Rows projected at a time: a float64 copy of 25 MB at d = 384.
 _ROWS = 8192
-
-
-class Vectors(Protocol):
-    """The vectors of N documents: an array of shape (N, d), or an object that is read by position like one."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """(N, d)."""
-        ...
-
-    def __getitem__(self, positions: NDArray[np.int64], /) -> Float32:
-        """Return the float32 vectors at positions of any shape (…); the result has the shape (…, d)."""
-        ...
-
-
-class StoredVectors(Vectors, Protocol):
-    """Vectors of N documents outside the process's memory, read by position or entirely in blocks."""
-
-    def blocks(self) -> Iterator[tuple[int, Float32]]:
-        """Yield the position of a block's first vector and the block, (m, d) float32, in the order of the corpus."""
-        ...
-
-
-CorpusVectors = Float32 | StoredVectors
-
-
-def blocks(vectors: CorpusVectors) -> Iterator[tuple[int, Float32]]:
-    """Yield blocks of vectors with the positions of their first vectors; an array is one block."""
-    if isinstance(vectors, np.ndarray):
-        yield 0, vectors
-    else:
-        yield from vectors.blocks()
-
-
-def require_in_memory(vectors: CorpusVectors) -> Float32:
-    """Return vectors that must be in memory.
-
-    Raises:
-        TypeError: If they are not.
-    """
-    if not isinstance(vectors, np.ndarray):
-        raise TypeError("vectors outside the memory must be read in blocks")
-    return vectors
 
 
 def similarity(queries: Float32, documents: Float32) -> Float32:
@@ -148,85 +99,6 @@ def rounding_bound(dimension: int) -> float:
     """
     unit = 2.0**-24
     return (dimension + 4) * unit / (1 - (dimension + 4) * unit) + unit
-
-
-def moments(vectors: CorpusVectors) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the mean, (d,), and the scatter Σ (v − mean)(v − mean)ᵀ, (d, d), of vectors, in float64.
-
-    Vectors are centred before they are multiplied, so close vectors lose no digits. Vectors outside the memory are read
-    twice.
-
-    Args:
-        vectors: (n, d) float32, n ≥ 1.
-    """
-    mean: NDArray[np.float64] = total(vectors) / vectors.shape[0]
-    scatter = np.zeros((len(mean), len(mean)))
-    for _, block in blocks(vectors):
-        for start in range(0, len(block), _BLOCK_ROWS):
-            scatter += _products(block[start : start + _BLOCK_ROWS] - mean)  # one float64 copy at a time
-    return mean, scatter
-
-
-def _products(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return rowsᵀ·rows, (d, d), of (n, d) rows."""
-    return rows.T @ rows
-
-
-def total(vectors: CorpusVectors) -> NDArray[np.float64]:
-    """Return the sum of vectors, (n, d) float32, in float64, (d,)."""
-    parts = [block.sum(axis=0, dtype=np.float64) for _, block in blocks(vectors)]
-    summed: NDArray[np.float64] = parts[0] if len(parts) == 1 else np.sum(parts, axis=0)
-    return summed
-
-
-@dataclass(frozen=True, eq=False)
-class HybridVectors:
-    """The vectors of n queries and their words.
-
-    Attributes:
-        dense: (n, d) float32 of unit length.
-        terms: The terms of each query, (t,) uint32 each: distinct and ascending, see `words.query_terms`.
-    """
-
-    dense: Float32
-    terms: tuple[Terms, ...]
-
-    def __len__(self) -> int:
-        return len(self.terms)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """(n, d)."""
-        return self.dense.shape
-
-    def __getitem__(self, rows: slice | NDArray[Any] | Sequence[int]) -> Self:
-        """Return some of the queries, chosen by a slice, positions or a mask."""
-        chosen = np.arange(len(self))[rows]
-        return type(self)(self.dense[chosen], tuple(self.terms[row] for row in chosen.tolist()))
-
-
-QueryVectors = Float32 | HybridVectors
-
-
-def dense_of(queries: QueryVectors) -> Float32:
-    """Return the vectors of queries without their words, (n, d) float32."""
-    return queries.dense if isinstance(queries, HybridVectors) else queries
-
-
-def map_dense(queries: QueryVectors, change: Callable[[Float32], Float32]) -> QueryVectors:
-    """Change the vectors of queries, such as by a projection, and keep their words if they have any."""
-    return replace(queries, dense=change(queries.dense)) if isinstance(queries, HybridVectors) else change(queries)
-
-
-def concatenate(parts: Sequence[QueryVectors]) -> QueryVectors:
-    """Join queries, all with words or all without."""
-    dense = np.concatenate([dense_of(part) for part in parts])
-    hybrid = [part for part in parts if isinstance(part, HybridVectors)]
-    if not hybrid:
-        return dense
-    if len(hybrid) < len(parts):
-        raise TypeError("some queries have words and others have none")
-    return HybridVectors(dense, tuple(chain.from_iterable(part.terms for part in hybrid)))
 
 
 def unit_vectors(vectors: NDArray[Any], row_name: Callable[[int], str]) -> tuple[Float32, NDArray[np.float64]]:

@@ -14,24 +14,25 @@ from pathlib import Path
 import orjson
 from fastapi import FastAPI
 
+from taugate.plugins import load_all
 from taugate.service.access.admission import Admission
 from taugate.service.access.authorization import Authorizer
 from taugate.service.api.dialects.dify import dify_operation
 from taugate.service.api.dialects.openai import openai_operation
-from taugate.service.api.docs import docs_operations
+from taugate.service.api.docs import docs_operations, no_playground
 from taugate.service.api.gate import GateHandlers, gate_operations
 from taugate.service.api.operations import OperatorHandlers, openapi_operation
-from taugate.service.api.playground.routes import playground_operations
+from taugate.service.api.pages import Page
 from taugate.service.api.search import SearchHandlers, explain_operation, feedback_operation, search_operations
 from taugate.service.http.caller import RequestLog
 from taugate.service.http.middleware import RequestSteps
-from taugate.service.http.operation import Operation, describe
+from taugate.service.http.operation import Operation, Operations, describe
 from taugate.service.lifecycle.loading import Load
 from taugate.service.lifecycle.reloading import Reloading
 from taugate.service.lifecycle.serving import Serving
 from taugate.service.metrics import Metrics
 from taugate.service.runtime.logs import Tracer, count_dropped_lines
-from taugate.service.settings import Settings
+from taugate.service.settings import Part, Settings
 from taugate.storage.files import Json
 
 
@@ -83,18 +84,26 @@ def create_app(settings: Settings, load_release: Load | None = None, *, accept_w
     )
     app.openapi = functools.partial(describe, app, settings)  # type: ignore[method-assign]  # as FastAPI suggests
     app.state.serving, app.state.metrics = serving, metrics
-    operations = _operations(app, settings, serving, reloading, metrics)
+    pages: list[tuple[str, Page]] = [*load_all("pages")] if settings.listen.has_playground else []
+    shown = [operation for _, page in pages for operation in page(settings, serving)]
+    parts: set[Part] = {*settings.requests.dialect_names}
+    if shown:
+        parts.add("playground")
+    operations = [
+        *_operations(settings, serving, reloading, metrics),
+        openapi_operation(app),
+        *docs_operations(app, serving, None if shown else no_playground(settings.listen)),
+        *shown,
+    ]
     app.router.routes += operations  # FastAPI describes them; `RequestSteps` finds and calls them
     log = RequestLog(metrics, tracer)
     # Without FastAPI's own middleware: `RequestSteps` replies to every error, and each layer costs every request time.
-    app.state.steps = RequestSteps(app.router, operations, settings, authorizer, admission, log)
+    app.state.steps = RequestSteps(app.router, Operations(operations, parts), settings, authorizer, admission, log)
     app.middleware_stack = app.state.steps
     return app
 
 
-def _operations(
-    app: FastAPI, settings: Settings, serving: Serving, reloading: Reloading, metrics: Metrics
-) -> list[Operation]:
+def _operations(settings: Settings, serving: Serving, reloading: Reloading, metrics: Metrics) -> list[Operation]:
     searching = SearchHandlers(settings, serving, metrics)
     dialects: dict[str, Callable[[SearchHandlers], Operation]] = {"openai": openai_operation, "dify": dify_operation}
     return [
@@ -104,9 +113,6 @@ def _operations(
         explain_operation(settings, serving),
         feedback_operation(settings, serving, metrics),
         *OperatorHandlers(serving, reloading.reload, metrics).operations(),
-        openapi_operation(app),
-        *docs_operations(app, serving, has_playground=settings.listen.has_playground),
-        *(playground_operations(settings, serving) if settings.listen.has_playground else ()),
     ]
 
 

@@ -16,9 +16,9 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
+from taugate.release.layout import creation_time
+from taugate.release.manifest import ReleaseManifest
 from taugate.retrieval.query import Answer, GateReason, Reason, Skipped
-from taugate.retrieval.release.layout import creation_time
-from taugate.retrieval.release.manifest import ReleaseManifest
 
 RELEASE_INFO, SIMILARITY = "taugate_release_info", "taugate_similarity"
 SHADOW_INFO, RELEASE_PSI = "taugate_shadow_release_info", "taugate_release_psi"

@@ -13,10 +13,10 @@ from dataclasses import replace
 from prometheus_client import CollectorRegistry
 
 from taugate.errors import InputError
+from taugate.release.manifest import Manifest
 from taugate.retrieval.documents.store import Documents
 from taugate.retrieval.query import Answer, Query
-from taugate.retrieval.release.manifest import Manifest
-from taugate.retrieval.release.reader import Release
+from taugate.retrieval.reader import Release
 from taugate.retrieval.retriever import Retriever
 from taugate.service.metrics import SHADOW_INFO, STAGE_SECONDS, MetricGroup, counter, gauge, histogram
 from taugate.service.pipeline.search import SearchPipeline

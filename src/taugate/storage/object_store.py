@@ -46,7 +46,7 @@ class Store:
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
         if "@" in urlsplit(url).netloc:
-            raise InputError("the URL holds credentials; pass them by the environment (docs/storage.md)")
+            raise InputError("the URL holds credentials; pass them by the environment (docs/releases.md)")
         try:
             from fsspec.core import url_to_fs
             from fsspec.implementations.local import LocalFileSystem

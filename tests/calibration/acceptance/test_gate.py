@@ -5,14 +5,15 @@ import pytest
 from scipy import stats
 
 from taugate.calibration.acceptance.accept import gate_settings
-from taugate.calibration.acceptance.baseline import RankingOutcomes
-from taugate.calibration.acceptance.gate import GateCandidate, gate_line, holm, judge
-from taugate.calibration.metrics.clusters import SamplingUnits
+from taugate.calibration.metrics.judging import ranking_outcomes
 from taugate.calibration.progress import Job
-from taugate.calibration.risk.evidence import QueryLosses
-from taugate.calibration.settings.settings import CandidateSettings, GateSettings
+from taugate.calibration.settings.settings import CandidateSettings
+from taugate.data.labelled_queries import LabelledQuery
 from taugate.errors import InputError
-from taugate.ingestion.dataset.labelled_queries import LabelledQuery
+from taugate.evidence.acceptance import GateCandidate, RankingOutcomes, gate_line, holm, judge
+from taugate.evidence.clusters import SamplingUnits
+from taugate.evidence.risk.losses import QueryLosses
+from taugate.evidence.rules import GateSettings
 
 ALPHA = 0.05
 ALONE = SamplingUnits.from_clusters(np.arange(1000))
@@ -243,10 +244,10 @@ def test_document_sizes_do_not_matter(each: int) -> None:
 def test_outcomes_are_accuracy_and_ndcg() -> None:
     queries = [LabelledQuery("a", "", {3: 2, 7: 1}), LabelledQuery("b", "", {9: 1})]
     positions = np.array([[1, 3, 2, 7, *range(20, 28)], [*range(30, 40), 9, 0]])
-    result = RankingOutcomes.judge(queries, positions, 1)
+    result = ranking_outcomes(queries, positions, 1)
     ideal = 2 + 1 / np.log2(3)
     assert result.accuracy.tolist() == [0, 0]
-    assert RankingOutcomes.judge(queries, positions, 12).accuracy.tolist() == [1, 1]
+    assert ranking_outcomes(queries, positions, 12).accuracy.tolist() == [1, 1]
     assert result.ndcg.tolist() == pytest.approx([(2 / np.log2(3) + 1 / np.log2(5)) / ideal, 0])
 
 

@@ -17,19 +17,20 @@ from taugate.calibration.acceptance.cheaper_search import (
     set_breadth,
     try_indexes,
 )
-from taugate.calibration.metrics.clusters import SamplingUnits, clusters
-from taugate.calibration.settings.settings import GateSettings
+from taugate.calibration.metrics.inputs import clusters
 from taugate.cli import main as cli
+from taugate.data.labelled_queries import LabelledQuery
 from taugate.errors import InputError
-from taugate.ingestion.dataset.labelled_queries import LabelledQuery
+from taugate.evidence.clusters import SamplingUnits
+from taugate.evidence.rules import GateSettings
 from taugate.registry.catalog import current_id, release_ids
+from taugate.release.names import INDEX, MIN_FOR_CODES
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.index.approximate import ApproximateIndex, build
 from taugate.retrieval.index.flat import FaissIndex, FlatIndex
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.names import INDEX, MIN_FOR_CODES
 from taugate.retrieval.query import Query
-from taugate.retrieval.release.reader import load
+from taugate.retrieval.reader import load
 from tests.vectors import unit
 
 N, D, QUERIES = 4000, 32, 1000

@@ -8,9 +8,9 @@ import pytest
 
 from taugate.calibration.acceptance.better_lists import GRID, PROVISIONAL_WEIGHT
 from taugate.registry.catalog import current_id
+from taugate.release.layout import GOLDEN, LEXICAL, OUTCOMES, REFERENCE, REPORT
 from taugate.retrieval.index.hybrid import HybridIndex
-from taugate.retrieval.release.layout import GOLDEN, LEXICAL, OUTCOMES, REFERENCE, REPORT
-from taugate.retrieval.release.reader import load
+from taugate.retrieval.reader import load
 from tests.calibration.commands import Capture, arguments, refusal
 from tests.fake_encoder import write_fake_encoder
 

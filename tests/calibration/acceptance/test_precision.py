@@ -9,7 +9,7 @@ import pytest
 from taugate.cli import main as cli
 from taugate.registry.catalog import current_id
 from taugate.retrieval.encoder import bert
-from taugate.retrieval.release.reader import load
+from taugate.retrieval.reader import load
 from tests.calibration.export.test_export import WORDS, tokenizer
 
 HIDDEN = 64

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from taugate.calibration.acceptance.baseline import SearchTrial
-from taugate.calibration.acceptance.gate import adjusted_p_values
 from taugate.calibration.acceptance.projection import (
     NO_LOSS,
     QUERY_PCA,
@@ -22,14 +21,15 @@ from taugate.calibration.acceptance.projection import (
 )
 from taugate.calibration.recalibration.settings import inherited_settings
 from taugate.cli import main as cli
+from taugate.data.labelled_queries import LabelledQuery
 from taugate.errors import ReleaseError
-from taugate.ingestion.dataset.labelled_queries import LabelledQuery
+from taugate.evidence.acceptance import adjusted_p_values
 from taugate.registry.catalog import current_id
+from taugate.release.evidence import Interval
+from taugate.release.layout import PROJECTION
+from taugate.release.search_records import GateRecord, PairedLoss
 from taugate.retrieval.query import Query
-from taugate.retrieval.release.evidence import Interval
-from taugate.retrieval.release.layout import PROJECTION
-from taugate.retrieval.release.reader import load
-from taugate.retrieval.release.search_records import GateRecord, PairedLoss
+from taugate.retrieval.reader import load
 from tests.vectors import unit
 
 D, DOCUMENTS, QUERIES = 32, 120, 90
@@ -139,7 +139,9 @@ def test_settings_file_takes_a_projection_that_loses(
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("acept = []", "unknown key acept; the keys are accept"),
+        ("acept = []", "unknown key acept; the keys are accept, accept-vectors, "),
+        ("holdout = [0.2, true]", "not a valid float"),
+        ("bootstraps = true", "bootstraps: give a value as the option"),
         ('accept = ["index"]', 'give ["projection"]'),
         ("accept = [", "not TOML"),
         (None, "No such file"),

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from taugate.retrieval.release.layout import OUTCOMES
-from taugate.retrieval.release.queries import Outcomes
-from tests.retrieval.release.clones import clone
+from taugate.release.layout import OUTCOMES
+from taugate.release.queries import Outcomes
+from tests.release.clones import clone
 
 K = 5
 

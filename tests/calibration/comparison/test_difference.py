@@ -11,8 +11,8 @@ from scipy import stats
 
 from taugate.calibration.comparison.decision import MeanDifference, mean_difference
 from taugate.calibration.comparison.rule import QuantitySample
-from taugate.calibration.metrics.clusters import SamplingUnits
-from taugate.calibration.risk.evidence import paired_losses
+from taugate.evidence.clusters import SamplingUnits
+from taugate.evidence.risk.losses import paired_losses
 
 CONFIDENCE = 0.95
 

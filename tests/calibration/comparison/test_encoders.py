@@ -13,9 +13,9 @@ from taugate.calibration.comparison.encoders import (
     correlations,
     simultaneous_intervals,
 )
-from taugate.calibration.metrics.clusters import PerQuery, SamplingUnits
-from taugate.calibration.risk.evidence import min_detectable_loss
-from taugate.retrieval.release.manifest import Manifest
+from taugate.evidence.clusters import PerQuery, SamplingUnits
+from taugate.evidence.risk.losses import min_detectable_loss
+from taugate.release.manifest import Manifest
 
 DOCUMENTS = 200
 
@@ -79,7 +79,7 @@ def measured(name: str, hits: PerQuery, release: Manifest, milliseconds: float |
 @pytest.fixture(scope="module")
 def manifest(releases: "object") -> Manifest:
     from taugate.registry.catalog import find
-    from taugate.retrieval.release.verify import verify_searchable
+    from taugate.release.verify import verify_searchable
 
     return verify_searchable(find(releases))  # type: ignore[arg-type]
 

@@ -10,14 +10,14 @@ import pytest
 from taugate.calibration.comparison.decision import ClauseVerdict, MeasuredRelease, PromotionDecision, evaluate_rule
 from taugate.calibration.comparison.publish import report
 from taugate.calibration.comparison.rule import Clause, PromotionRule
-from taugate.calibration.metrics.clusters import SamplingUnits
-from taugate.calibration.risk.evidence import min_detectable_loss
 from taugate.errors import InputError, ReleaseError
+from taugate.evidence.clusters import SamplingUnits
+from taugate.evidence.risk.losses import min_detectable_loss
 from taugate.registry.catalog import find
-from taugate.retrieval.release.layout import OUTCOMES
-from taugate.retrieval.release.manifest import Manifest
-from taugate.retrieval.release.queries import Outcomes
-from taugate.retrieval.release.verify import verify
+from taugate.release.layout import OUTCOMES
+from taugate.release.manifest import Manifest
+from taugate.release.queries import Outcomes
+from taugate.release.verify import verify
 from tests.calibration.comparison.measured import K, outcomes, share
 
 

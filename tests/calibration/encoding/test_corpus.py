@@ -6,7 +6,7 @@ from pathlib import Path
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.corpus import encode_dataset
 from taugate.calibration.progress import Job
-from taugate.ingestion.dataset.beir import read_dataset
+from taugate.data.beir import read_dataset
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from tests.fake_encoder import write_fake_encoder
 

@@ -9,7 +9,7 @@ import pytest
 
 from taugate.calibration.encoding.encoder_fit import encoder_fit, encoder_fit_warnings, trained_similarity
 from taugate.cli import main as cli
-from taugate.ingestion.dataset.beir import read_dataset
+from taugate.data.beir import read_dataset
 from taugate.registry.catalog import find
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from tests.fake_encoder import MAX_LENGTH, write_fake_encoder

@@ -11,10 +11,11 @@ import pytest
 
 from taugate.cli.main import main
 from taugate.errors import ReleaseError
-from taugate.retrieval.encoder.encoder import CONFIG, ExportedEncoder
-from taugate.retrieval.encoder.endpoint_record import KEY_FILE
-from taugate.retrieval.release.golden import TOLERANCE
-from taugate.retrieval.release.reader import load
+from taugate.release.encoder import CONFIG
+from taugate.release.golden import TOLERANCE
+from taugate.retrieval.encoder.encoder import ExportedEncoder
+from taugate.retrieval.encoder.endpoint_access import KEY_FILE
+from taugate.retrieval.reader import load
 from tests.embedding_server import EmbeddingServer, embedding_server
 from tests.language_model import status
 from tests.sample_part import write_part

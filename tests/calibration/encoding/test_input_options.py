@@ -15,8 +15,8 @@ from taugate.calibration.encoding.input_options import (
 )
 from taugate.calibration.encoding.source import exported_encoder
 from taugate.errors import EncoderError, InputError
-from taugate.retrieval.encoder.encoder import EncoderConfig, ExportedEncoder
-from taugate.retrieval.encoder.graph import MODEL
+from taugate.release.encoder import MODEL, EncoderConfig
+from taugate.retrieval.encoder.encoder import ExportedEncoder
 from tests.calibration.commands import Capture, small
 from tests.calibration.export.architectures import EXPORTED, model_folder
 

@@ -24,7 +24,8 @@ from taugate.calibration.encoding.shards import (
     write_shard,
 )
 from taugate.errors import InputError
-from taugate.retrieval.documents.store import TEXTS, Document, DocumentWriter
+from taugate.release.layout import TEXTS
+from taugate.retrieval.documents.store import Document, DocumentWriter
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.storage.object_store import Folder
 from tests.fake_encoder import write_fake_encoder

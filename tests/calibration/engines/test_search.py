@@ -8,11 +8,11 @@ import pytest
 from taugate.calibration.engines.search import ShardedHybridIndex, ShardedIndex
 from taugate.calibration.metrics.embeddings import isotropy
 from taugate.calibration.query_set.measure import _distance_of, _first_passages, cosine_distance
+from taugate.policy.arrays import Float32, moments, require_in_memory
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.hybrid import HybridIndex
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.words import hybrid_vectors
-from taugate.retrieval.vectors import Float32, moments, require_in_memory
 from tests.vectors import unit
 
 N, D, SHARD = 1000, 24, 128

@@ -11,7 +11,7 @@ from taugate.calibration.engines import upload
 from taugate.calibration.engines.upload import ensure_uploaded
 from taugate.calibration.progress import Job
 from taugate.errors import EngineUnavailable, ReleaseError, TaugateError
-from taugate.retrieval.engines.connect import EngineRecord
+from taugate.release.engine import EngineRecord
 from taugate.retrieval.engines.engine import Rows
 
 RECORD = EngineRecord(kind="milvus", rows=2, dimension=4, shards=("a",), sample="b")

@@ -11,8 +11,8 @@ from taugate.calibration.export import attention
 from taugate.calibration.export.onnx_export import PROBES
 from taugate.calibration.export.weights import quantize
 from taugate.errors import EncoderError
+from taugate.release.encoder import MODEL
 from taugate.retrieval.encoder.encoder import ExportedEncoder
-from taugate.retrieval.encoder.graph import MODEL
 from tests.calibration.export.architectures import EXPORTED, LAST_TOKEN, MAX_TOKENS, REFUSED, model_folder
 
 pytestmark = pytest.mark.model

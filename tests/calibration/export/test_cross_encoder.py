@@ -15,7 +15,7 @@ from taugate.errors import EncoderError
 from taugate.registry.catalog import release_ids
 from taugate.retrieval.encoder.bert import processor_path
 from taugate.retrieval.query import Query
-from taugate.retrieval.release.reader import load
+from taugate.retrieval.reader import load
 from taugate.retrieval.rerank.cross_encoder import CrossEncoder, PairBert
 
 pytestmark = pytest.mark.model

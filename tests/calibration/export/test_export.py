@@ -14,9 +14,8 @@ import pytest
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
 from taugate.calibration.export.onnx_export import PROBES
 from taugate.errors import EncoderError, InputError
-from taugate.retrieval.encoder.encoder import CONFIG, ExportedEncoder
-from taugate.retrieval.encoder.graph import MODEL
-from taugate.retrieval.encoder.tokenizer import TOKENIZER
+from taugate.release.encoder import CONFIG, MODEL, TOKENIZER
+from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.storage import folders
 
 pytestmark = pytest.mark.model

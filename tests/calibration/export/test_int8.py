@@ -15,16 +15,15 @@ from taugate.calibration.export.weights import quantize
 from taugate.cli import main as cli
 from taugate.errors import EncoderError, ReleaseError
 from taugate.registry.catalog import current_id
+from taugate.release.encoder import MODEL, WEIGHTS
+from taugate.release.golden import GoldenQuery
+from taugate.retrieval import golden
 from taugate.retrieval.encoder import bert
-from taugate.retrieval.encoder.bert import WEIGHTS
 from taugate.retrieval.encoder.encoder import ExportedEncoder
-from taugate.retrieval.encoder.graph import MODEL
 from taugate.retrieval.query import Query
-from taugate.retrieval.release import golden
-from taugate.retrieval.release.golden import GoldenQuery
-from taugate.retrieval.release.reader import load
+from taugate.retrieval.reader import load
 from taugate.retrieval.retriever import Retriever
-from tests.retrieval.release.test_hostile_release import forge
+from tests.release.test_hostile_release import forge
 from tests.sample_part import write_part
 
 pytestmark = pytest.mark.slow
@@ -177,7 +176,7 @@ def test_release_of_kernel_is_served_in_float32_without_it(
     brief: Path, accepted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert json.loads((accepted / "manifest.json").read_bytes())["encoder"]["runtime"] == "kernel"
-    monkeypatch.setattr(bert, "kernel", None)
+    monkeypatch.setattr(bert, "kernel", lambda: None)
     caplog.clear()
     release = load(accepted)
     assert release.precision == "float32"

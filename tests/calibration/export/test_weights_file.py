@@ -9,16 +9,15 @@ import numpy as np
 import onnx
 import pytest
 
-from taugate.adaptation.folder import fold_linear_map
 from taugate.calibration.encoding.source import exported_encoder
 from taugate.calibration.export import weights
 from taugate.calibration.export.onnx_export import PROBES
 from taugate.calibration.export.weights import quantize
 from taugate.errors import ReleaseError
+from taugate.release.encoder import DATA, LAYOUT, MODEL
+from taugate.release.verify import verify
 from taugate.retrieval.encoder.bert import processor_path
 from taugate.retrieval.encoder.encoder import ExportedEncoder
-from taugate.retrieval.encoder.graph import DATA, LAYOUT, MODEL
-from taugate.retrieval.release.verify import verify
 from tests.calibration.commands import Capture, small
 from tests.calibration.export.architectures import EXPORTED, model_folder, transformer_folder
 
@@ -61,17 +60,12 @@ def test_digest_covers_separate_weights(separate: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.model
-def test_separate_weights_are_quantised_and_mapped(separate: Path, tmp_path: Path) -> None:
+def test_separate_weights_are_quantised(separate: Path, tmp_path: Path) -> None:
     expected = ExportedEncoder.load(separate).encode(PROBES, "query")
-    for name in ("int8", "mapped"):
-        shutil.copytree(separate, tmp_path / name, ignore=shutil.ignore_patterns("model*", LAYOUT))
+    shutil.copytree(separate, tmp_path / "int8", ignore=shutil.ignore_patterns("model*", LAYOUT))
     assert quantize(separate / MODEL, tmp_path / "int8" / MODEL)
-    fold_linear_map(
-        separate / MODEL, np.eye(WIDTH, dtype=np.float32), np.zeros(WIDTH, np.float32), tmp_path / "mapped" / MODEL
-    )
-    int8, mapped = (ExportedEncoder.load(tmp_path / name).encode(PROBES, "query") for name in ("int8", "mapped"))
+    int8 = ExportedEncoder.load(tmp_path / "int8").encode(PROBES, "query")
     assert (int8 * expected).sum(axis=1).min() > 0.99
-    np.testing.assert_allclose(mapped, expected, atol=1e-6)
 
 
 def test_release_lists_separate_weights(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

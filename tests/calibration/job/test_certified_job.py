@@ -7,15 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from taugate.calibration.metrics.clusters import SamplingUnits
-from taugate.calibration.metrics.documents import QueryRoles
-from taugate.calibration.relevance.record import ReliabilitySums, expected_calibration_error
 from taugate.cli import main as cli
+from taugate.evidence.clusters import SamplingUnits
+from taugate.evidence.divisions import QueryRoles
+from taugate.evidence.relevance.record import ReliabilitySums, expected_calibration_error
 from taugate.registry.catalog import current_id, release_ids
+from taugate.release.layout import RELEVANCE, content_digest
+from taugate.release.queries import threshold_curve
 from taugate.retrieval.query import Query
-from taugate.retrieval.release.layout import RELEVANCE, content_digest
-from taugate.retrieval.release.queries import threshold_curve
-from taugate.retrieval.release.reader import load
+from taugate.retrieval.reader import load
 from tests.calibration.commands import Capture, arguments, small
 
 EXPECTED = ("--max-loss", "0.05", "--guarantee", "expected-loss")

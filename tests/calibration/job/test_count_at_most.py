@@ -7,13 +7,13 @@ import pytest
 from taugate.calibration.job.reading import sampling_units
 from taugate.calibration.progress import Job
 from taugate.calibration.recalibration.settings import inherited_settings
-from taugate.calibration.settings.rules import ThresholdRule
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.cli import main as cli
-from taugate.ingestion.dataset.beir import read_dataset
-from taugate.retrieval.release.layout import REPORT
-from taugate.retrieval.release.summary import summary_lines
-from taugate.retrieval.release.verify import verify
+from taugate.data.beir import read_dataset
+from taugate.evidence.rules import ThresholdRule
+from taugate.release.layout import REPORT
+from taugate.release.summary import summary_lines
+from taugate.release.verify import verify
 from tests.calibration.commands import Capture, arguments, failure, repeat_first, small
 
 OPTIONS = ("--max-loss", "0.05", "--policy", "similarity", "--holdout", "0", "--refuse", "off", "--no-promote")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from taugate.calibration.recalibration.settings import inherited_settings
-from taugate.retrieval.release.verify import verify
+from taugate.release.verify import verify
 from tests.calibration.commands import Capture, small
 
 OPTIONS = ("--max-loss", "0.05", "--holdout", "0", "--refuse", "off", "--policy", "similarity", "--no-promote")

@@ -11,10 +11,10 @@ from scipy import stats
 
 from taugate.calibration.recalibration.settings import inherited_settings
 from taugate.cli import main as cli
-from taugate.ingestion.queries.generate import generate_crops
+from taugate.data.generation.generate import generate_crops
 from taugate.registry.catalog import current_id
-from taugate.retrieval.release.manifest import Manifest
-from taugate.retrieval.release.reader import load
+from taugate.release.manifest import Manifest
+from taugate.retrieval.reader import load
 from tests.calibration.commands import Capture, arguments, refusal, small
 
 HEADER = "query-id\tcorpus-id\tscore"

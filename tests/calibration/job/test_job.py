@@ -12,8 +12,8 @@ from tokenizers import Tokenizer
 
 from taugate.cli import main as cli
 from taugate.registry.catalog import current_id, release_ids
-from taugate.retrieval.release.layout import content_digest
-from taugate.retrieval.release.verify import verify
+from taugate.release.layout import content_digest
+from taugate.release.verify import verify
 from tests.fake_encoder import DIMENSION
 
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from taugate.registry.catalog import current_id, release_ids
-from taugate.retrieval.release.reader import load
-from taugate.retrieval.release.verify import verify
+from taugate.release.verify import verify
+from taugate.retrieval.reader import load
 
 pytestmark = pytest.mark.slow
 

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from taugate.errors import ReleaseError
+from taugate.release.layout import METADATA
+from taugate.release.verify import verify
 from taugate.retrieval.documents.filters import OneOf, Range, all_of
 from taugate.retrieval.documents.store import MAX_FIELDS
-from taugate.retrieval.release.layout import METADATA
-from taugate.retrieval.release.reader import load
-from taugate.retrieval.release.verify import verify
+from taugate.retrieval.reader import load
 from tests.calibration.commands import Capture, arguments, refusal, small
 
 

@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from taugate.retrieval.encoder.graph import MODEL
+from taugate.release.encoder import MODEL
 from tests.calibration.commands import arguments, refusal, small
 
 # What is asked for, the option that the message names, and what it says of it.

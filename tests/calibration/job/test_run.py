@@ -10,17 +10,17 @@ import pytest
 
 from taugate.calibration.relevance import probes
 from taugate.cli import main as cli
-from taugate.ingestion.dataset.questions import off_topic_table
-from taugate.ingestion.runs.recording import off_topic_run
+from taugate.data.questions import off_topic_table
+from taugate.data.runs.recording import off_topic_run
 from taugate.registry.catalog import current_id, find, release_ids
+from taugate.release.layout import GOLDEN, MANIFEST, OUTCOMES, REFERENCE, RELEVANCE, REPORT
+from taugate.release.manifest import RunManifest
+from taugate.release.queries import Reference
+from taugate.release.verify import verify
 from taugate.retrieval.gate import Gate, ScoredResult
 from taugate.retrieval.golden_results import read_golden_results
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.words import query_terms
-from taugate.retrieval.release.layout import GOLDEN, MANIFEST, OUTCOMES, REFERENCE, RELEVANCE, REPORT
-from taugate.retrieval.release.manifest import RunManifest
-from taugate.retrieval.release.queries import Reference
-from taugate.retrieval.release.verify import verify
 from tests.calibration.commands import failure
 from tests.runs import dense_results, fused_with_cosine, write_json, write_trec
 

@@ -13,27 +13,27 @@ import zaragoza_construction_faq
 
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.cli import main as cli
+from taugate.data.questions import off_topic_questions
 from taugate.errors import InputError, ReleaseError
-from taugate.ingestion.dataset.questions import off_topic_questions
 from taugate.registry.catalog import find, release_ids
 from taugate.registry.erasure import erase
 from taugate.registry.promotion import promote, scorer_differs
+from taugate.release import queries
+from taugate.release.encoder import Role
+from taugate.release.layout import QUESTIONS, RERANKER_FOLDER, TOKEN_VECTORS
+from taugate.release.manifest import Manifest
+from taugate.release.search_records import read_pairs
+from taugate.release.verify import verify_searchable
 from taugate.retrieval.documents.filters import OneOf
-from taugate.retrieval.encoder.encoder import Role
 from taugate.retrieval.engines.connect import EngineAccess
+from taugate.retrieval.folders import RerankerFolder
+from taugate.retrieval.loading import CorpusFolder
 from taugate.retrieval.query import Query
-from taugate.retrieval.release import queries
-from taugate.retrieval.release.folders import RerankerFolder
-from taugate.retrieval.release.layout import QUESTIONS, RERANKER_FOLDER
-from taugate.retrieval.release.loading import CorpusFolder
-from taugate.retrieval.release.manifest import Manifest
-from taugate.retrieval.release.reader import load
-from taugate.retrieval.release.search_records import read_pairs
-from taugate.retrieval.release.verify import verify_searchable
+from taugate.retrieval.reader import load
 from taugate.retrieval.rerank import stage
 from taugate.retrieval.rerank.cross_encoder import CrossEncoder
 from taugate.retrieval.rerank.endpoint import reranker_endpoint
-from taugate.retrieval.rerank.late_interaction import TOKEN_VECTORS, LateInteraction, write_token_vectors
+from taugate.retrieval.rerank.late_interaction import LateInteraction, write_token_vectors
 from taugate.retrieval.rerank.token_encoder import TokenEncoder
 from taugate.retrieval.second_explanation import explain_stages
 from tests.calibration.update.corpora import mixed_changes, newer

@@ -9,8 +9,8 @@ from scipy import stats
 
 from taugate.calibration.report.terminal import statement
 from taugate.calibration.threshold.shortage import evidence_bound
-from taugate.retrieval.release.layout import REPORT
-from taugate.retrieval.release.verify import verify
+from taugate.release.layout import REPORT
+from taugate.release.verify import verify
 from tests.calibration.commands import Capture, repeat_first, small
 
 OPTIONS = ("--max-loss", "0.05", "--policy", "similarity", "--no-promote")
@@ -105,7 +105,7 @@ def test_refusal_that_loses_too_many_answers_is_named(
 ) -> None:
     data, encoder = small(tmp_path, 300, texts=300)
     monkeypatch.setattr(
-        "taugate.calibration.abstention.refusal.choose_rho",
+        "taugate.evidence.abstention.refusal.choose_rho",
         lambda right, *_: float(np.quantile(right, 0.2)) if len(right) else 0.0,  # halves of the corpus find no answer
     )
     code, manifest, error = calibrate(data, tmp_path / "r", encoder, *OPTIONS)

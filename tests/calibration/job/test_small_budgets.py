@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from taugate.calibration.settings.rules import ThresholdRule
 from taugate.calibration.threshold.shortage import RuleVariant
 from taugate.cli import main as cli
+from taugate.evidence.rules import ThresholdRule
 from taugate.registry import history
 from taugate.registry.catalog import current_id, release_ids
-from taugate.retrieval.release.layout import REPORT
+from taugate.release.layout import REPORT
 from tests.calibration.commands import Capture, arguments, refusal, small
 
 CERTIFIED = ("--max-loss", "0.05")

@@ -7,8 +7,8 @@ from IsoScore.IsoScore import IsoScore
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
 from taugate.calibration.export.onnx_export import PROBES
 from taugate.calibration.metrics.embeddings import isotropy
+from taugate.policy.arrays import Float32
 from taugate.retrieval.encoder.encoder import ExportedEncoder
-from taugate.retrieval.vectors import Float32
 from tests.vectors import unit
 
 

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from taugate.calibration.metrics.embeddings import full_whitening, isotropy, standardisation, top_removal
-from taugate.retrieval.vectors import Float32, Projection
+from taugate.policy.arrays import Float32
+from taugate.retrieval.vectors import Projection
 from tests.vectors import unit
 
 

@@ -10,8 +10,8 @@ from taugate.calibration.provisional import MeasuredSet, outlook
 from taugate.cli import main as cli
 from taugate.registry import history
 from taugate.registry.catalog import current_id
-from taugate.retrieval.release.layout import REPORT
-from taugate.retrieval.release.manifest import Manifest
+from taugate.release.layout import REPORT
+from taugate.release.manifest import Manifest
 from tests.calibration.commands import Capture, small
 from tests.calibration.report.html_page import check
 

@@ -12,8 +12,8 @@ from taugate.calibration.provisional import (
     count_generated,
     lower_limit,
 )
-from taugate.ingestion.dataset.labelled_queries import LabelledQuery
-from taugate.retrieval.release.records import MIN_QUERIES
+from taugate.data.labelled_queries import LabelledQuery
+from taugate.release.records import MIN_QUERIES
 
 
 def hits(found: int, queries: int) -> np.ndarray:

@@ -8,13 +8,8 @@ from scipy import stats
 from sklearn.metrics import silhouette_score
 from threadpoolctl import threadpool_limits
 
-from taugate.calibration.metrics.clusters import (
-    cluster_bootstrap,
-    clusters,
-    effective_sample_size,
-    intra_cluster_correlation,
-)
-from taugate.calibration.metrics.ranking import JudgedQueries
+from taugate.calibration.metrics.inputs import clusters
+from taugate.calibration.metrics.judging import judge_queries
 from taugate.calibration.query_set.measure import (
     cosine_distance,
     duplicates,
@@ -23,10 +18,12 @@ from taugate.calibration.query_set.measure import (
     topic_clusters,
 )
 from taugate.calibration.query_set.warnings import QuerySetSigns, query_set_warnings
-from taugate.ingestion.dataset.labelled_queries import LabelledQuery
+from taugate.data.labelled_queries import LabelledQuery
+from taugate.evidence.clusters import cluster_bootstrap, effective_sample_size, intra_cluster_correlation
+from taugate.policy.arrays import Float32
+from taugate.release.records import QuerySetRecord
 from taugate.retrieval.index.flat import FlatIndex
-from taugate.retrieval.release.records import QuerySetRecord
-from taugate.retrieval.vectors import Float32, pair_similarity
+from taugate.retrieval.vectors import pair_similarity
 from tests.vectors import unit
 
 
@@ -220,7 +217,7 @@ def measured(relevant: np.ndarray, spoiled: float = 0.0) -> QuerySetRecord:
     moved = rng.random(len(relevant)) < spoiled
     labels = np.where(moved, rng.integers(0, len(documents), len(relevant)), relevant)
     queries = [query(label, text=f"query {number}") for number, label in enumerate(labels.tolist())]
-    judged = JudgedQueries.judge(queries, vectors, FlatIndex.build(documents), 3)
+    judged = judge_queries(queries, vectors, FlatIndex.build(documents), 3)
     random_scores = pair_similarity(vectors, documents, rng.integers(0, len(documents), (len(relevant), 1)))[:, 0]
     return measure_query_set(queries, judged, random_scores, documents, seed=0)
 
@@ -258,8 +255,8 @@ def test_chunks_do_not_change_diversity() -> None:
     vectors = unit(documents[::2] + 0.1 * rng.standard_normal((200, 24)))
     complete = [query(row, text=f"query {row}") for row in range(0, 400, 2)]
     in_chunks = [dataclasses.replace(item, chunks={}) for item in complete]
-    one = JudgedQueries.judge(complete, vectors, FlatIndex.build(documents), 3)
-    other = JudgedQueries.judge(in_chunks, vectors, FlatIndex.build(passages), 3, parents)
+    one = judge_queries(complete, vectors, FlatIndex.build(documents), 3)
+    other = judge_queries(in_chunks, vectors, FlatIndex.build(passages), 3, parents)
     random_scores = pair_similarity(vectors, documents, rng.integers(0, 400, (200, 1)))[:, 0]
     expected = measure_query_set(complete, one, random_scores, documents, seed=0)
     result = measure_query_set(in_chunks, other, random_scores, passages, seed=0, parents=parents)

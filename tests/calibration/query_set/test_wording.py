@@ -19,9 +19,9 @@ from taugate.calibration.query_set.warnings import (
     shingles,
     wording_warnings,
 )
-from taugate.ingestion.dataset.beir import read_dataset
-from taugate.ingestion.dataset.labelled_queries import LabelledQuery
-from taugate.ingestion.queries.generate import crop
+from taugate.data.beir import read_dataset
+from taugate.data.generation.generate import crop
+from taugate.data.labelled_queries import LabelledQuery
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.index.flat import FlatIndex
 from tests.calibration.report.studies import sample_texts

@@ -17,11 +17,12 @@ from taugate.calibration.recalibration.settings import (
     no_rule,
     with_traffic_labels,
 )
-from taugate.calibration.settings.settings import CalibrationSettings, CandidateSettings, GateSettings
+from taugate.calibration.settings.settings import CalibrationSettings, CandidateSettings
 from taugate.errors import InputError
-from taugate.retrieval.release.manifest import Manifest
-from taugate.retrieval.release.search_records import GateRecord
-from taugate.retrieval.release.verify import verify_searchable
+from taugate.evidence.rules import GateSettings
+from taugate.release.manifest import Manifest
+from taugate.release.search_records import GateRecord
+from taugate.release.verify import verify_searchable
 from tests.registry.conftest import copy, first
 
 pytestmark = pytest.mark.slow

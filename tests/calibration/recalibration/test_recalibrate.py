@@ -13,11 +13,11 @@ from taugate.calibration.recalibration.request import STATE
 from taugate.cli import main as cli
 from taugate.registry import history, promotion
 from taugate.registry.catalog import current_id, release_ids, shadow_id
-from taugate.retrieval.release.verify import verify_searchable
+from taugate.release.verify import verify_searchable
 from tests.calibration.update.corpora import garbled, mixed_changes, newer
-from tests.ingestion.labels.traffic_log import TrafficLog
+from tests.data.traffic_log import TrafficLog
 from tests.registry.conftest import copy, first
-from tests.retrieval.release.clones import clone
+from tests.release.clones import clone
 
 __all__ = ["copy", "first"]
 

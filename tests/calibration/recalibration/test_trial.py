@@ -16,8 +16,8 @@ from taugate.calibration.progress import Job
 from taugate.calibration.recalibration.trial import TrialResult, TrialSettings, try_release
 from taugate.errors import InputError
 from taugate.registry.catalog import shadow_id
-from taugate.retrieval.release.manifest import Manifest
-from taugate.retrieval.release.verify import verify
+from taugate.release.manifest import Manifest
+from taugate.release.verify import verify
 from taugate.service.shadow import ShadowGauges
 from tests.registry.conftest import copy, first, three
 

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from taugate.calibration.recalibration.request import Verdict
-from taugate.retrieval.release.manifest import Manifest
-from taugate.retrieval.release.state import ErasureRecord, WithdrawnRecord
-from taugate.retrieval.release.verify import verify_searchable
+from taugate.release.manifest import Manifest
+from taugate.release.state import ErasureRecord, WithdrawnRecord
+from taugate.release.verify import verify_searchable
 from tests.registry.conftest import copy, first
 
 __all__ = ["copy", "first"]

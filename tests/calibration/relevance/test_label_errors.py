@@ -5,12 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from taugate.calibration.metrics.clusters import SamplingUnits
-from taugate.calibration.metrics.documents import QueryRoles
-from taugate.calibration.metrics.ranking import JudgedQueries
-from taugate.calibration.relevance.model import EstimatedRelevance, estimate_relevance
+from taugate.calibration.metrics.judging import judge_queries
+from taugate.calibration.relevance.model import estimate_relevance
 from taugate.calibration.report.questions import DoubtfulLabels, cross_fitted, doubtful_labels
-from taugate.ingestion.dataset.labelled_queries import LabelledQuery
+from taugate.data.labelled_queries import LabelledQuery
+from taugate.evidence.clusters import SamplingUnits
+from taugate.evidence.divisions import QueryRoles
+from taugate.evidence.ranking import JudgedQueries
+from taugate.evidence.relevance.fitting import EstimatedRelevance
 from taugate.retrieval.index.flat import FlatIndex
 from tests.vectors import unit
 
@@ -26,7 +28,7 @@ class World:
         self.documents = unit(rng.standard_normal((QUERIES, DIMENSION)))
         self.vectors = unit(self.documents + 0.14 * rng.standard_normal((QUERIES, DIMENSION)))
         queries = [LabelledQuery(f"q{at}", f"query {at}", {at: 1}) for at in range(QUERIES)]
-        self.judged = JudgedQueries.judge(queries, self.vectors, FlatIndex.build(self.documents), K)
+        self.judged = judge_queries(queries, self.vectors, FlatIndex.build(self.documents), K)
         before = self.judged.grades
         grades = before.copy()
         for row in rng.permutation(QUERIES)[: round(moved * QUERIES)].tolist():

@@ -6,17 +6,17 @@ import math
 import numpy as np
 import pytest
 
-from taugate.calibration.metrics.clusters import SamplingUnits
-from taugate.calibration.metrics.documents import QueryRoles
-from taugate.calibration.metrics.ranking import JudgedQueries
-from taugate.calibration.relevance.fitting import RelevanceFit, map_probabilities
-from taugate.calibration.relevance.fitting import fit_relevance as fit_by_document
-from taugate.calibration.relevance.model import EstimatedRelevance, estimate_relevance
-from taugate.calibration.relevance.record import relevance_record
-from taugate.ingestion.dataset.labelled_queries import LabelledQuery
+from taugate.calibration.metrics.judging import judge_queries
+from taugate.calibration.relevance.model import estimate_relevance
+from taugate.data.labelled_queries import LabelledQuery
+from taugate.evidence.clusters import SamplingUnits
+from taugate.evidence.divisions import QueryRoles
+from taugate.evidence.relevance.fitting import EstimatedRelevance, RelevanceFit, map_probabilities
+from taugate.evidence.relevance.fitting import fit_relevance as fit_by_document
+from taugate.evidence.relevance.record import relevance_record
+from taugate.policy.relevance import FEATURES
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.policy.relevance import FEATURES
 from taugate.retrieval.vectors import similarity
 from tests.vectors import unit
 
@@ -142,7 +142,7 @@ class World:
         self.lengths = rng.integers(20, 5000, size=DOCUMENTS)
         self.index = FlatIndex.build(self.documents)
         labelled = [LabelledQuery(f"q{row}", "?", {target: 1}) for row, target in enumerate(targets.tolist())]
-        self.judged = JudgedQueries.judge(labelled, self.queries, self.index, K)
+        self.judged = judge_queries(labelled, self.queries, self.index, K)
         self.parts = QueryRoles.draw(np.arange(QUERIES), SamplingUnits.from_clusters(np.arange(QUERIES)), 0)
         unanswerable = unit(rng.standard_normal((7, DIMENSION)))
         self.unanswerable = (self.index.search(unanswerable, K), unanswerable)
@@ -315,7 +315,7 @@ def test_further_chunks_are_not_learned() -> None:
     targets = parents[rng.integers(0, DOCUMENTS, QUERIES)]
     queries = unit(world.documents[targets] + world.documents[targets + 1] + rng.standard_normal((QUERIES, DIMENSION)))
     labelled = [LabelledQuery("q", "?", {target: 1}, chunks={}) for target in targets.tolist()]
-    judged = JudgedQueries.judge(labelled, queries, world.index, K, parents)
+    judged = judge_queries(labelled, queries, world.index, K, parents)
     assert (judged.relevant.sum(axis=1) == 2).any()
     estimated = []
     for grades in (judged.grades, np.where(judged.labelled, judged.grades, 0)):

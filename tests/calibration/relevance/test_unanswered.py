@@ -5,18 +5,24 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from taugate.calibration.metrics.clusters import SamplingUnits
-from taugate.calibration.metrics.documents import QueryRoles
-from taugate.calibration.metrics.ranking import JudgedQueries
-from taugate.calibration.relevance.fitting import Unanswered, UnansweredQuestions, kind_shares, mixture_weights
-from taugate.calibration.relevance.model import EstimatedRelevance, estimate_relevance
-from taugate.calibration.relevance.record import (
+from taugate.calibration.metrics.judging import judge_queries
+from taugate.calibration.relevance.model import estimate_relevance
+from taugate.data.labelled_queries import LabelledQuery
+from taugate.evidence.clusters import SamplingUnits
+from taugate.evidence.divisions import QueryRoles
+from taugate.evidence.relevance.fitting import (
+    EstimatedRelevance,
+    Unanswered,
+    UnansweredQuestions,
+    kind_shares,
+    mixture_weights,
+)
+from taugate.evidence.relevance.record import (
     ReliabilitySums,
     expected_calibration_error,
     kept_relevance_record,
     relevance_record,
 )
-from taugate.ingestion.dataset.labelled_queries import LabelledQuery
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.top_k import TopK
 from tests.vectors import unit
@@ -38,7 +44,7 @@ class World:
         self.lengths = rng.integers(20, 500, DOCUMENTS)
         index = FlatIndex.build(self.documents)
         labelled = [LabelledQuery(f"q{row}", "?", {target: 1}) for row, target in enumerate(targets.tolist())]
-        self.judged = JudgedQueries.judge(labelled, self.queries, index, K)
+        self.judged = judge_queries(labelled, self.queries, index, K)
         self.roles = QueryRoles.draw(np.arange(QUERIES), UNITS, 0)
         wide = index.search(self.queries, K + 1)
         rest = np.argsort(wide.positions == targets[:, None], axis=1, kind="stable")[:, :K]

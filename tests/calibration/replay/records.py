@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from taugate.registry.catalog import find
-from taugate.retrieval.release.queries import Reference
-from taugate.retrieval.release.reader import load
+from taugate.release.queries import Reference
+from taugate.retrieval.reader import load
 
 START = 1e9  # 2001-09-09 01:46:40 UTC
 DAY = 86400.0

@@ -12,7 +12,7 @@ from taugate.calibration.replay import AnsweredLog
 from taugate.cli import main as cli
 from taugate.drift.monitor import load_baseline
 from taugate.drift.signals import Rules
-from taugate.retrieval.release.layout import baseline_path
+from taugate.release.layout import baseline_path
 from tests.calibration.replay.conftest import Command
 from tests.calibration.replay.records import DAY, START, Service, write
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from taugate.calibration.settings.rules import ThresholdRule
+from taugate.evidence.rules import ThresholdRule
 from tests.calibration.report.studies import NASTY, Studied, sample_texts, studied, write
 
 

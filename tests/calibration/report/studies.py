@@ -11,12 +11,12 @@ from taugate.calibration.encoding.source import RequestedEncoder
 from taugate.calibration.job.calibration import CalibrationRequest, run_stages
 from taugate.calibration.progress import Job
 from taugate.calibration.report.page import render
-from taugate.calibration.settings.rules import ThresholdRule
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.study.outcomes import Calibrated
-from taugate.ingestion.dataset.beir import Dataset
+from taugate.data.beir import Dataset
+from taugate.evidence.rules import ThresholdRule
+from taugate.release.manifest import Manifest
 from taugate.retrieval.encoder.encoder import ExportedEncoder
-from taugate.retrieval.release.manifest import Manifest
 
 NASTY = '</blockquote><script>alert(1)</script><img src=x onerror="alert(2)"> & "quotes" \x07'
 

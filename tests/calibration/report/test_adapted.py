@@ -6,9 +6,9 @@ from itertools import pairwise
 import pytest
 
 from taugate.calibration.report.gate import of_law, separation_figure
-from taugate.retrieval.release.adaptation import TrainingRecord
-from taugate.retrieval.release.measures import MeasuresRecord
-from tests.adaptation.records import adaptation, measures
+from taugate.release.adaptation import TrainingRecord
+from taugate.release.measures import MeasuresRecord
+from tests.adaptation_records import adaptation, measures
 from tests.calibration.report.html_page import check
 from tests.calibration.report.studies import Studied
 

@@ -7,7 +7,7 @@ import pytest
 
 from taugate.calibration.report.compare import compare_releases, same_queries
 from taugate.registry.catalog import current_id
-from taugate.retrieval.release.manifest import Manifest
+from taugate.release.manifest import Manifest
 from tests.calibration.report.html_page import check
 from tests.calibration.report.studies import Studied
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
-from taugate.calibration.relevance.model import AppliedRelevance
 from taugate.calibration.report.abstaining import shown_queries
 from taugate.calibration.report.questions import label_errors
 from taugate.calibration.report.terminal import refused_kinds, statement
-from taugate.calibration.settings.rules import ThresholdRule
+from taugate.evidence.relevance.fitting import AppliedRelevance
+from taugate.evidence.rules import ThresholdRule
 from taugate.registry.writer import CREATED_AT, RELEASE_ID
 from tests.calibration.report.html_page import check, wrong_numbers
 from tests.calibration.report.studies import COMMAND, Studied, sample_texts, studied, write
@@ -73,8 +73,8 @@ def test_relevance_scores_match_manifest(probability: Studied) -> None:
 
 def test_shift_figures_match_benchmark(probability: Studied) -> None:
     """The extremes over the rows of the benchmark page that are of another corpus than the release's own."""
-    page = (Path(__file__).parents[3] / "docs" / "research" / "calibration.md").read_text(encoding="utf-8")
-    (rows,) = re.findall(r"### What it says\n(.*?)\n###", page, re.S)
+    page = (Path(__file__).parents[3] / "benchmarks" / "decisions.md").read_text(encoding="utf-8")
+    (rows,) = re.findall(r"### Relevance under shift\n(.*?)\n###", page, re.S)
     cells = [row.split(" | ") for row in rows.splitlines() if row.startswith("| ") and "unseen" not in row][2:]
     assert len({row[0] for row in cells}) == 6
     errors, true = ([float(row[column].split()[0]) for row in cells] for column in (4, 5))

@@ -11,12 +11,12 @@ from taugate.calibration.query_set.warnings import truncation_warning
 from taugate.calibration.report.page import page_warnings, with_whole_options
 from taugate.calibration.report.terminal import statement, table, unrestricted
 from taugate.registry.catalog import find
-from taugate.retrieval.release.layout import REPORT
-from taugate.retrieval.release.manifest import Manifest
-from taugate.retrieval.release.verify import verify_searchable
+from taugate.release.layout import REPORT
+from taugate.release.manifest import Manifest
+from taugate.release.verify import verify_searchable
 from tests.calibration.report.html_page import check
 from tests.calibration.report.studies import Studied
-from tests.retrieval.release.clones import with_refusals
+from tests.release.clones import with_refusals
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,12 @@ from typing import cast
 
 import numpy as np
 
-from taugate.calibration.abstention.refusal import MAX_LOST, LostShares, RefusalEvidence, ScoredQuestions
 from taugate.calibration.relevance.probes import LabelledSearch
 from taugate.calibration.study.refusing import Best, Growth
+from taugate.evidence.abstention.refusal import MAX_LOST, LostShares, RefusalEvidence, ScoredQuestions
+from taugate.policy.arrays import Float32
+from taugate.release.refusal_records import QuestionKind
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.release.refusal_records import QuestionKind
-from taugate.retrieval.vectors import Float32
 
 DOCUMENTS, QUERIES, OFF_TOPIC, DIMENSION = 400, 1500, 300, 24
 

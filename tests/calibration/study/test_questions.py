@@ -7,11 +7,11 @@ import orjson
 import pytest
 
 from taugate.cli import main as cli
-from taugate.retrieval.release import queries
-from taugate.retrieval.release.layout import OUTCOMES, QUESTIONS
-from taugate.retrieval.release.manifest import Manifest
-from taugate.retrieval.release.queries import CalibrationQuestion, Outcomes
-from taugate.retrieval.release.verify import verify_searchable
+from taugate.release import queries
+from taugate.release.layout import OUTCOMES, QUESTIONS
+from taugate.release.manifest import Manifest
+from taugate.release.queries import CalibrationQuestion, Outcomes
+from taugate.release.verify import verify_searchable
 
 
 def tau_of(manifest: Manifest) -> np.float32:

@@ -5,14 +5,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from taugate.calibration.metrics.clusters import SamplingUnits, clusters
-from taugate.calibration.metrics.documents import QueryRoles
-from taugate.calibration.metrics.measure import DrawnQueries
+from taugate.calibration.metrics.inputs import clusters
 from taugate.calibration.relevance.probes import removed_documents, seem_answered
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.study.corpus import question_parts
-from taugate.ingestion.dataset.beir import Dataset, read_dataset
-from taugate.ingestion.dataset.questions import off_topic_questions, off_topic_table
+from taugate.data.beir import Dataset, read_dataset
+from taugate.data.questions import off_topic_questions, off_topic_table
+from taugate.evidence.clusters import SamplingUnits
+from taugate.evidence.divisions import QueryRoles
+from taugate.evidence.measure import DrawnQueries
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.top_k import TopK
 from tests.calibration.commands import small

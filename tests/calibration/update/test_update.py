@@ -13,23 +13,23 @@ from taugate.calibration.comparison.rule import QUANTITIES
 from taugate.calibration.progress import Job
 from taugate.calibration.settings.update import UpdateSettings
 from taugate.calibration.update.job import update as update_release
-from taugate.ingestion.dataset.beir import read_dataset
-from taugate.ingestion.dataset.questions import off_topic_questions
-from taugate.ingestion.queries.near_misses import near_misses
+from taugate.data.beir import read_dataset
+from taugate.data.generation.near_misses import near_misses
+from taugate.data.questions import off_topic_questions
 from taugate.registry import history, writer
 from taugate.registry.catalog import current_id, find, release_ids
 from taugate.registry.promotion import promote
+from taugate.release.layout import OUTCOMES
+from taugate.release.queries import Outcomes
+from taugate.release.verify import verify
 from taugate.retrieval.encoder.encoder import ExportedEncoder, Tokens
 from taugate.retrieval.index.hybrid import HybridIndex
 from taugate.retrieval.query import Query
-from taugate.retrieval.release.layout import OUTCOMES
-from taugate.retrieval.release.queries import Outcomes
-from taugate.retrieval.release.reader import load
-from taugate.retrieval.release.verify import verify
+from taugate.retrieval.reader import load
 from tests.calibration.commands import Capture, failure, small
 from tests.calibration.update.corpora import Record, Updating, documents_of, garbled, manifest_of, mixed_changes, newer
 from tests.registry.conftest import copy, first
-from tests.retrieval.release.clones import clone
+from tests.release.clones import clone
 
 __all__ = ["copy", "first"]
 

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from taugate.errors import ReleaseError
-from taugate.retrieval.documents.store import OFFSETS, TEXTS, Document, DocumentStore, DocumentWriter
+from taugate.release.layout import OFFSETS, TEXTS
+from taugate.retrieval.documents.store import Document, DocumentStore, DocumentWriter
 
 DOCUMENTS = [
     Document("a", "plain text"),

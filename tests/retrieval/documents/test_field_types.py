@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taugate.errors import InputError
-from taugate.retrieval.documents.filters import BOOLEANS, NUMBERS, TEXTS, Filter, Not, OneOf, Range
+from taugate.release.names import BOOLEANS, NUMBERS, TEXTS
+from taugate.retrieval.documents.filters import Filter, Not, OneOf, Range
 from taugate.retrieval.documents.metadata import FieldType, FieldTypes, Metadata
 from taugate.retrieval.documents.store import Document
 

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from taugate.errors import InputError
+from taugate.policy.background import Background
+from taugate.policy.names import PolicyKind
+from taugate.policy.policy import Policy
+from taugate.policy.relevance import FEATURES, Logistic, Relevance
 from taugate.retrieval.documents.filters import Filter, OneOf, Range, all_of
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.index.approximate import build
-from taugate.retrieval.policy.background import Background
-from taugate.retrieval.policy.names import PolicyKind
-from taugate.retrieval.policy.policy import Policy
-from taugate.retrieval.policy.relevance import FEATURES, Logistic, Relevance
 from taugate.retrieval.query import Answer, Query
 from taugate.retrieval.retriever import Retriever
 from tests.retrieval.text_tokens import TextTokens

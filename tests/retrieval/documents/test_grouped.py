@@ -6,16 +6,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from taugate.policy.background import Background
+from taugate.policy.policy import Policy
+from taugate.policy.relevance import FEATURES, Logistic, Relevance
+from taugate.release.names import Kind
 from taugate.retrieval.documents.columns import Column, SortedValues
 from taugate.retrieval.documents.filters import OneOf, all_of, sort_key
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.index import grouping
 from taugate.retrieval.index.approximate import AnyIndex, build
 from taugate.retrieval.index.flat import FlatIndex, brute_force_top_k
-from taugate.retrieval.names import Kind
-from taugate.retrieval.policy.background import Background
-from taugate.retrieval.policy.policy import Policy
-from taugate.retrieval.policy.relevance import FEATURES, Logistic, Relevance
 from taugate.retrieval.query import Answer, Query
 from taugate.retrieval.retriever import Retriever
 

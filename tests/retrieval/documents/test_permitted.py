@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from taugate.errors import InputError
+from taugate.policy.abstention import AnswerRule, AnswerScore
+from taugate.policy.policy import Policy, StratumThresholds
 from taugate.retrieval.documents.filter_schema import read_filter
 from taugate.retrieval.documents.filters import Filter, OneOf, Range, all_of, both
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.index.flat import FlatIndex
-from taugate.retrieval.policy.abstention import AnswerRule, AnswerScore
-from taugate.retrieval.policy.policy import Policy, StratumThresholds
 from taugate.retrieval.query import Answer, Query
 from taugate.retrieval.retriever import Retriever
 from tests.document_words import all_signals

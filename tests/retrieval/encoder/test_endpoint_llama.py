@@ -8,9 +8,9 @@ import pytest
 
 from taugate.calibration.encoding.endpoint_source import EndpointOptions, endpoint_encoder
 from taugate.calibration.encoding.input_options import InputOptions
+from taugate.data.generation.language_model import packaged_model
 from taugate.errors import EncoderUnavailable, InputError
-from taugate.ingestion.queries.language_model import packaged_model
-from taugate.retrieval.encoder.endpoint_record import EndpointAccess
+from taugate.retrieval.encoder.endpoint_access import EndpointAccess
 from taugate.retrieval.encoder.loading import load_encoder
 
 xllamacpp = pytest.importorskip("xllamacpp", reason="needs the extra generate")

@@ -4,10 +4,11 @@ import time
 
 import numpy as np
 
+from taugate.release.engine import EngineRecord, GraphParameters
 from taugate.retrieval.documents.metadata import FieldTypes
 from taugate.retrieval.documents.store import Document
-from taugate.retrieval.engines.connect import EngineRecord, SampleDigest, sampled_positions, shard_digest
-from taugate.retrieval.engines.engine import Engine, GraphParameters, Rows
+from taugate.retrieval.engines.connect import SampleDigest, recorded_fields, sampled_positions, shard_digest
+from taugate.retrieval.engines.engine import Engine, Rows
 from tests.vectors import unit
 
 N, D = 1500, 24
@@ -61,7 +62,7 @@ def recorded(engine: Engine, rows: Rows, salt: str = "") -> EngineRecord:
         dimension=rows.vectors.shape[1],
         shards=digests,
         sample=sample.hexdigest(),
-        fields=FieldTypes.of(rows.documents),
+        fields=recorded_fields(FieldTypes.of(rows.documents)),
     )
 
 

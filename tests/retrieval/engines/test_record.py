@@ -8,15 +8,21 @@ import orjson
 import pytest
 from pydantic import ValidationError
 
+from taugate.release.engine import EngineRecord
 from taugate.retrieval.documents.filters import OneOf, Range
 from taugate.retrieval.documents.metadata import FieldTypes
 from taugate.retrieval.documents.store import Document
-from taugate.retrieval.engines.connect import EngineRecord
+from taugate.retrieval.engines.connect import field_types, recorded_fields
 from taugate.retrieval.engines.filters import FilterDialect, condition, date_key, filterable
 from tests.retrieval.engines.corpus import corpus
 
 RECORD = EngineRecord(
-    kind="pgvector", rows=1500, dimension=24, shards=("a", "b"), sample="c", fields=FieldTypes.of(corpus().documents)
+    kind="pgvector",
+    rows=1500,
+    dimension=24,
+    shards=("a", "b"),
+    sample="c",
+    fields=recorded_fields(FieldTypes.of(corpus().documents)),
 )
 
 
@@ -36,13 +42,13 @@ def test_field_types_json_round_trips() -> None:
 
 
 def test_collection_name_ignores_fields_without_dates() -> None:
-    fields = FieldTypes({name: kinds for name, kinds in RECORD.fields.by_name.items() if name != "day"})
+    fields = {name: kinds for name, kinds in RECORD.fields.items() if name != "day"}
     without = RECORD.model_copy(update={"fields": fields})
-    assert without.model_copy(update={"fields": FieldTypes()}).collection == without.collection
+    assert without.model_copy(update={"fields": {}}).collection == without.collection
 
 
 def test_collection_name_depends_on_dates() -> None:
-    assert RECORD.model_copy(update={"fields": FieldTypes()}).collection != RECORD.collection
+    assert RECORD.model_copy(update={"fields": {}}).collection != RECORD.collection
 
 
 WRONG: dict[str, tuple[Any, str]] = {
@@ -82,4 +88,4 @@ def test_filter_finds_every_unicode_form() -> None:
 
 def test_field_of_earlier_collection_is_named_in_composed_form() -> None:
     written = RECORD.model_dump() | {"fields": {normalize("NFD", "é"): ["texts"]}}
-    EngineRecord.model_validate(written).fields.check((OneOf.of("é", "a"),))
+    field_types(EngineRecord.model_validate(written)).check((OneOf.of("é", "a"),))

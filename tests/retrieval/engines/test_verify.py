@@ -3,7 +3,8 @@
 import pytest
 
 from taugate.errors import ReleaseError
-from taugate.retrieval.engines.connect import EngineRecord, open_verified
+from taugate.release.engine import EngineRecord
+from taugate.retrieval.engines.connect import open_verified
 from taugate.retrieval.engines.engine import CollectionState, Positions, Rows
 from tests.retrieval.engines.corpus import D, corpus, soon
 

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+from taugate.policy.arrays import Float32
 from taugate.retrieval.index.flat import MAX_CANDIDATES, SPARE, Propose, exact_top_k
-from taugate.retrieval.vectors import Float32, pair_similarity
+from taugate.retrieval.vectors import pair_similarity
 
 N, D = 4000, 24
 

@@ -14,11 +14,11 @@ import faiss
 import numpy as np
 import pytest
 
+from taugate.release.names import Kind
 from taugate.retrieval import hardware
 from taugate.retrieval.index.approximate import AnyIndex, ApproximateIndex, build
 from taugate.retrieval.index.flat import MAX_NEIGHBOURS
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.names import Kind
 from tests.retrieval.drawn import KINDS, D, K, clustered
 from tests.vectors import unit
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from taugate.ingestion.dataset.beir import read_dataset
+from taugate.data.beir import read_dataset
+from taugate.policy.arrays import HybridVectors
 from taugate.retrieval.index.approximate import build
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.grouping import DocumentSearch
@@ -18,7 +19,6 @@ from taugate.retrieval.index.hybrid import HybridIndex
 from taugate.retrieval.index.lexical import LexicalIndex, share_of
 from taugate.retrieval.index.top_k import DocumentSubset, TopK, first_of_each
 from taugate.retrieval.index.words import hybrid_vectors
-from taugate.retrieval.vectors import HybridVectors
 from tests.retrieval.drawn_texts import text_vectors
 
 K, DIMENSION, QUERIES, WEIGHT = 5, 64, 300, 0.5

@@ -5,6 +5,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from taugate.policy.arrays import HybridVectors
+from taugate.release.names import Kind
 from taugate.retrieval.index import hybrid
 from taugate.retrieval.index.approximate import build
 from taugate.retrieval.index.files import load_index, save
@@ -14,8 +16,6 @@ from taugate.retrieval.index.hybrid import HybridIndex
 from taugate.retrieval.index.lexical import LexicalIndex, share_of
 from taugate.retrieval.index.top_k import DocumentSubset, TopK, first_of_each
 from taugate.retrieval.index.words import hybrid_vectors
-from taugate.retrieval.names import Kind
-from taugate.retrieval.vectors import HybridVectors
 from tests.retrieval.drawn import KINDS
 from tests.retrieval.drawn_texts import text_vectors, zipf_texts
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from taugate.errors import ReleaseError
+from taugate.release.names import INDEX, VECTORS, Kind
 from taugate.retrieval.index.approximate import AnyIndex, ApproximateIndex, build, subset
 from taugate.retrieval.index.files import load_index, save, sizes
 from taugate.retrieval.index.kinds import ROUNDED_INT8, padded
-from taugate.retrieval.names import INDEX, VECTORS, Kind
 from tests.retrieval.drawn import KINDS, D, K, N, clustered
 from tests.vectors import unit
 

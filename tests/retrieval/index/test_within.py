@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from taugate.release.names import Kind
 from taugate.retrieval.index.approximate import AnyIndex, build
 from taugate.retrieval.index.files import load_index, save
 from taugate.retrieval.index.flat import SPARE
 from taugate.retrieval.index.top_k import DocumentSubset, TopK
-from taugate.retrieval.names import Kind
 from tests.retrieval.drawn import KINDS, D, K, N, clustered
 from tests.vectors import unit
 

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from taugate.policy.policy import Policy
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.hybrid import HybridIndex
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.words import WordRule, characters, hybrid_vectors, query_terms, terms, words
-from taugate.retrieval.policy.policy import Policy
 from taugate.retrieval.query import score_parts
 from taugate.retrieval.retriever import Retriever
 

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from taugate.errors import EncoderError, RerankerUnavailable
-from taugate.retrieval.encoder.graph import MODEL
-from taugate.retrieval.encoder.tokenizer import TOKENIZER
+from taugate.release.encoder import MODEL, TOKENIZER
 from taugate.retrieval.rerank.cross_encoder import CONFIG, CrossEncoder
 from tests.fake_reranker import write_fake_reranker
 

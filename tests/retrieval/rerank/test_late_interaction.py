@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 
 from taugate.errors import EncoderError, ReleaseError, RerankerUnavailable
+from taugate.release.encoder import MODEL, TOKENIZER
+from taugate.release.layout import TOKEN_VECTORS
 from taugate.retrieval.encoder.bert import PRECISIONS
-from taugate.retrieval.encoder.graph import MODEL
-from taugate.retrieval.encoder.tokenizer import TOKENIZER
 from taugate.retrieval.rerank import late_interaction
 from taugate.retrieval.rerank.late_interaction import (
-    TOKEN_VECTORS,
     LateInteraction,
     StoredTokens,
     TokenVectors,
@@ -52,7 +51,7 @@ def test_products_have_the_bits_of_plain_c_by_every_path_and_are_those_of_numpy(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Documents of one token, of as many as the kernel takes at once, and of more; queries beyond one panel."""
-    kernel = pytest.importorskip("taugate.retrieval.encoder.kernel", reason="needs a compiler at installation")
+    kernel = pytest.importorskip("taugate_kernel.kernel", reason="needs a compiler at installation")
     rng = np.random.default_rng(0)
     offsets = np.cumsum([0, 1, 64, 65, 200, 3])
     query, tokens = (rng.normal(size=(rows, 192)).astype(np.float32) for rows in (50, offsets[-1]))
@@ -64,7 +63,7 @@ def test_products_have_the_bits_of_plain_c_by_every_path_and_are_those_of_numpy(
         results.append(late_interaction.largest_products(query, stored, positions))
     assert len({result.tobytes() for result in results}) == 1
     np.testing.assert_allclose(results[0], exact, atol=0.5)  # of products of length 14 · 14
-    monkeypatch.setattr(late_interaction, "kernel", None)
+    monkeypatch.setattr(late_interaction, "kernel", lambda: None)
     by_numpy = late_interaction.largest_products(query, stored, positions)
     np.testing.assert_allclose(by_numpy, results[0], rtol=1e-5, atol=1e-4)
 

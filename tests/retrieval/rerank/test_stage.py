@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 from taugate.errors import RerankerUnavailable
+from taugate.policy.arrays import Float32
+from taugate.policy.policy import Policy
+from taugate.release.search_records import KnownPair
 from taugate.retrieval.documents.store import Document, DocumentStore, DocumentWriter
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.policy.policy import Policy
 from taugate.retrieval.rerank.endpoint import endpoint_at
-from taugate.retrieval.rerank.reranker import KnownPair, TextReranker
+from taugate.retrieval.rerank.reranker import TextReranker
 from taugate.retrieval.rerank.stage import Ranked, SecondStage, SecondStageRule
-from taugate.retrieval.vectors import Float32
 from tests.rerank_server import RerankServer
 
 TEXTS = ["aaaa", "b", "ccc", "dd", "e"]

@@ -16,7 +16,7 @@ from taugate.registry.catalog import find
 from taugate.registry.promotion import promote
 from taugate.retrieval.documents.filters import OneOf, all_of
 from taugate.retrieval.query import Query
-from taugate.retrieval.release.reader import Release, load
+from taugate.retrieval.reader import Release, load
 from taugate.service.drift.alarms import drift_field
 from taugate.service.http.operation import ENDPOINTS
 from taugate.service.http.replies import may_judge, reply_id

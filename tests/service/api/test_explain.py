@@ -13,7 +13,7 @@ from fastapi import FastAPI
 from taugate.registry.catalog import find
 from taugate.retrieval.explanation import explain
 from taugate.retrieval.query import Explanation
-from taugate.retrieval.release.reader import Release, load
+from taugate.retrieval.reader import Release, load
 from taugate.service.api.search import ExplainResponse
 from taugate.service.pipeline import search
 from tests.service.access.files import bearer, entry, write

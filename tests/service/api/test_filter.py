@@ -12,11 +12,11 @@ import pytest
 
 from taugate.cli import main as cli
 from taugate.registry.catalog import find
+from taugate.release.layout import METADATA
 from taugate.retrieval.documents.filter_schema import read_filter
 from taugate.retrieval.documents.filters import OneOf, Range
 from taugate.retrieval.query import Query
-from taugate.retrieval.release.layout import METADATA
-from taugate.retrieval.release.reader import Release, load
+from taugate.retrieval.reader import Release, load
 from taugate.retrieval.vectors import shortest_decimal
 from tests.service.test_metrics import scrape
 from tests.service.with_metadata import with_metadata

@@ -9,7 +9,7 @@ import pytest
 from taugate.registry.catalog import find
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.query import Query
-from taugate.retrieval.release.reader import Release, load
+from taugate.retrieval.reader import Release, load
 from taugate.retrieval.vectors import shortest_decimal
 from tests.chunked_release import write_chunked_release
 from tests.prometheus_process import until

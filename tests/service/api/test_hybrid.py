@@ -13,7 +13,7 @@ from taugate.cli import main as cli
 from taugate.registry.catalog import find
 from taugate.retrieval.index.flat import score_all
 from taugate.retrieval.index.hybrid import HybridIndex
-from taugate.retrieval.release.reader import Release, load
+from taugate.retrieval.reader import Release, load
 from taugate.retrieval.vectors import shortest_decimal
 from taugate_client import TaugateClient
 from tests.chunked_release import write_chunked_release

@@ -14,8 +14,8 @@ import taugate
 from taugate.cli import main as cli
 from taugate.errors import InputError, NoEncoder
 from taugate.registry.catalog import find
+from taugate.release.verify import verify_searchable
 from taugate.retrieval.query import Query
-from taugate.retrieval.release.verify import verify_searchable
 from taugate_client import InvalidRequest, TaugateClient
 from tests.fake_reranker import write_fake_reranker
 from tests.own_vectors import texts_of, with_vectors

@@ -10,7 +10,7 @@ from taugate.registry.catalog import find
 from taugate.registry.promotion import promote
 from taugate.service.app import create_app
 from taugate.service.settings import Settings
-from tests.retrieval.release.clones import clone
+from tests.release.clones import clone
 from tests.service.inprocess import serving, status, until
 
 QUERY = {"query": "What does a building permit cost?"}

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from taugate.registry.catalog import find
-from taugate.retrieval.release.queries import quantiles, threshold_curve
-from taugate.retrieval.release.reader import load
+from taugate.release.queries import quantiles, threshold_curve
+from taugate.retrieval.reader import load
 from tests.service.access.files import APP, JUDGE, bearer, entry, write
 from tests.service_process import ServiceProcess
 

@@ -9,7 +9,7 @@ import zaragoza_construction_faq
 
 from taugate.registry.catalog import find
 from taugate.retrieval.query import Query
-from taugate.retrieval.release.reader import Release, load
+from taugate.retrieval.reader import Release, load
 from taugate.retrieval.vectors import shortest_decimal
 from taugate.service.api.schemas import SearchResponse
 from tests.fake_encoder import MAX_LENGTH

@@ -13,10 +13,10 @@ import pytest
 from taugate.cli import main as cli
 from taugate.errors import ReleaseError
 from taugate.registry.catalog import find
+from taugate.release.layout import ABSTENTION
 from taugate.retrieval.query import Query
-from taugate.retrieval.release.layout import ABSTENTION
-from taugate.retrieval.release.reader import Release, load
-from tests.retrieval.release.test_hostile_release import forge
+from taugate.retrieval.reader import Release, load
+from tests.release.test_hostile_release import forge
 from tests.service.test_metrics import scrape
 from tests.service_process import ServiceProcess
 

@@ -13,7 +13,7 @@ from fastapi import FastAPI
 
 from taugate.retrieval.documents.filters import OneOf
 from taugate.retrieval.query import Query
-from taugate.retrieval.release.reader import Release
+from taugate.retrieval.reader import Release
 from taugate.service.pipeline.reply import CacheKeys
 from tests.fake_encoder import DIMENSION
 from tests.prometheus_process import until as wait_until

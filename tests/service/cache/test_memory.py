@@ -12,7 +12,7 @@ import pytest
 
 from taugate.registry.catalog import find
 from taugate.retrieval.query import Query
-from taugate.retrieval.release.reader import load
+from taugate.retrieval.reader import load
 from taugate.service.drift.worker_store import WorkerStore
 from taugate.service.pipeline.record import SearchForm, SearchRecord, ShownReply, write_body
 from taugate.service.pipeline.reply import MemoryCache

@@ -8,7 +8,7 @@ import pytest
 from taugate.cli import main as cli
 from taugate.drift.observations import Observations
 from taugate.registry.catalog import find
-from taugate.retrieval.release.reader import Release, load
+from taugate.retrieval.reader import Release, load
 from tests.redis_process import RedisProcess
 from tests.service.drift.processes import InFile, InRedis, StateStore
 from tests.service.drift.traffic import foreign_queries, observed, queries_until_alarm

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from taugate.drift.monitor import Baseline, OrdinaryRange
 from taugate.drift.observations import JudgedReplies, Observations
-from taugate.retrieval.release.reader import Release
+from taugate.retrieval.reader import Release
 from taugate.service.drift.alarms import DriftAlarms, DriftGauges
 from taugate.service.drift.worker_store import FILE, WorkerStore
 from taugate.service.replicas import Fleet

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from taugate.drift.observations import Observations
-from taugate.retrieval.release.reader import Release
+from taugate.retrieval.reader import Release
 from tests.service.drift.processes import ALARM, Process, with_a_baseline
 from tests.service.drift.traffic import NO_ALARM, SIGNAL
 

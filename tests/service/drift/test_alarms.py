@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from taugate.drift.observations import Observations
-from taugate.retrieval.release.reader import Release
+from taugate.retrieval.reader import Release
 from tests.service.drift.processes import ALARM, InFile, Process, StateStore, split_in_three, with_a_baseline
 from tests.service.drift.traffic import NO_ALARM, SIGNAL
 

@@ -12,10 +12,10 @@ import pytest
 
 from taugate.drift.monitor import Baseline, OrdinaryRange
 from taugate.registry.catalog import find
-from taugate.retrieval.release.layout import baseline_path
-from taugate.retrieval.release.reader import Release
+from taugate.release.layout import baseline_path
+from taugate.retrieval.reader import Release
 from tests.prometheus_process import until
-from tests.retrieval.release.clones import clone
+from tests.release.clones import clone
 from tests.service.drift.traffic import NO_ALARM, Reloading, metrics, told, watching
 
 REFUSED = "drift baseline refused; comparing with the calibration"

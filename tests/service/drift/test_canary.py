@@ -8,7 +8,7 @@ import pytest
 
 from taugate.errors import OtherReranker, RerankerUnavailable
 from taugate.retrieval.index.flat import FlatIndex
-from taugate.retrieval.release.reader import Release
+from taugate.retrieval.reader import Release
 from taugate.retrieval.retriever import Retriever
 from taugate.service.drift.canary import Canary
 

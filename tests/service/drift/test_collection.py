@@ -14,7 +14,7 @@ from taugate.drift.query_log import LoggedJudgement, LoggedQuery, hashed_filter,
 from taugate.registry.catalog import find
 from taugate.retrieval.documents.filter_schema import read_filter
 from taugate.retrieval.query import Query
-from taugate.retrieval.release.reader import Release, load
+from taugate.retrieval.reader import Release, load
 from taugate.service.drift.alarms import NO_DRIFT, BulkHistogram, drift_field
 from taugate.service.drift.query_log import Judged, QueryLog, ServedReply, judgements, observations
 from taugate.service.pipeline.record import RANDOM_DOCUMENTS, SearchRecord

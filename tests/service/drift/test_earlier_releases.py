@@ -8,15 +8,15 @@ from types import SimpleNamespace
 
 import pytest
 
+from taugate.data.traffic import learn_from_traffic
 from taugate.drift.query_log import LoggedJudgement, read_query_log
-from taugate.ingestion.labels.traffic import learn_from_traffic
 from taugate.registry.catalog import find
 from taugate.retrieval.documents.store import Document, DocumentStore, DocumentWriter
 from taugate.service.drift.watch import _MAX_EARLIER, Feedback
 from taugate.service.drift.worker_store import WorkerStore
 from taugate.service.errors import Invalid, NotFound
 from tests.prometheus_process import until
-from tests.retrieval.release.clones import clone
+from tests.release.clones import clone
 from tests.service import records
 from tests.service.drift.traffic import Reloading, count_logged
 

@@ -8,7 +8,7 @@ from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from taugate.drift.observations import Observations
-from taugate.retrieval.release.reader import Release
+from taugate.retrieval.reader import Release
 from tests.drift.watched import replaced
 from tests.service.drift.processes import ALARM, InRedis, StateStore
 from tests.service.drift.traffic import SIGNAL, foreign_queries, observed

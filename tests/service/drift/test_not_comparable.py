@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 
 from taugate.calibration.replay import read_log
+from taugate.data.traffic import NothingLearnedError, learn_from_traffic
 from taugate.drift.query_log import LoggedJudgement, LoggedQuery, read_query_log
-from taugate.ingestion.labels.traffic import NothingLearnedError, learn_from_traffic
 from taugate.retrieval.comparability import NotComparable
 from taugate.retrieval.documents.filter_schema import read_filter
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.explanation import explain
 from taugate.retrieval.query import Query
-from taugate.retrieval.release.reader import Release
+from taugate.retrieval.reader import Release
 from taugate.retrieval.rerank.stage import SecondStage, SecondStageRule
 from taugate.retrieval.retriever import Retriever
 from taugate.service.drift.query_log import Judged, QueryLog, ServedReply, judgements, observations

@@ -12,7 +12,7 @@ from taugate.drift.observations import hashed
 from taugate.drift.query_log import hashed_filter
 from taugate.registry.catalog import find
 from taugate.retrieval.query import Query
-from taugate.retrieval.release.reader import Release, load
+from taugate.retrieval.reader import Release, load
 from taugate.service.drift import query_log
 from taugate.service.drift.query_log import QueryLog, ServedReply, forget_old_texts
 from tests.prometheus_process import until

@@ -17,7 +17,7 @@ from taugate.registry.catalog import find
 from tests.pace import at_most
 from tests.prometheus_process import until
 from tests.redis_process import RedisProcess
-from tests.retrieval.release.clones import clone
+from tests.release.clones import clone
 from tests.service.drift.traffic import (
     NO_ALARM,
     SIGNAL,

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from taugate.retrieval.index.flat import FlatIndex
-from taugate.retrieval.release.reader import Release
+from taugate.retrieval.reader import Release
 from taugate.retrieval.retriever import Retriever
 from taugate.service.api.schemas import BatchResponse, SearchResponse
 from taugate.service.app import create_app, openapi_document

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from taugate.retrieval.release.reader import Release
+from taugate.retrieval.reader import Release
 from tests.prometheus_process import until
 from tests.redis_process import RedisProcess
 from tests.service.drift.traffic import (

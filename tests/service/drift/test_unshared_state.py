@@ -6,7 +6,7 @@ from contextlib import closing
 import pytest
 
 from taugate.drift.observations import Observations
-from taugate.retrieval.release.reader import Release
+from taugate.retrieval.reader import Release
 from taugate.service.drift import alarms
 from taugate.service.replicas import Fleet
 from tests.service.drift.processes import ALARM, InFile, Process, split_in_three

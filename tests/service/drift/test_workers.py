@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from taugate.retrieval.release.reader import Release
+from taugate.retrieval.reader import Release
 from tests.prometheus_process import until
 from tests.service.drift.traffic import (
     NO_ALARM,

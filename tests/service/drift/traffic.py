@@ -14,7 +14,7 @@ from taugate.drift.observations import Observations, query_key
 from taugate.drift.signals import theta_of
 from taugate.registry.promotion import promote
 from taugate.retrieval.query import Query
-from taugate.retrieval.release.reader import Release
+from taugate.retrieval.reader import Release
 from taugate.service.pipeline.record import RANDOM_DOCUMENTS
 from tests.service.access.files import entry
 from tests.service_process import ServiceProcess

@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from taugate.registry.promotion import promote
-from taugate.retrieval.release.layout import MANIFEST
+from taugate.release.layout import MANIFEST
 from tests.prometheus_process import until
 from tests.service.access.files import entry
 from tests.service.conftest import Two

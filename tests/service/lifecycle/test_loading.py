@@ -11,7 +11,7 @@ from fastapi import FastAPI
 
 from taugate.errors import ReleaseError
 from taugate.retrieval.encoder.encoder import RequestedPrecision
-from taugate.retrieval.release.reader import Release, load
+from taugate.retrieval.reader import Release, load
 from taugate.service.app import create_app
 from taugate.service.lifecycle.loading import bytes_held
 from taugate.service.settings import Settings

@@ -11,8 +11,8 @@ import pytest
 from prometheus_client.utils import floatToGoString
 
 from taugate.registry.promotion import promote
-from taugate.retrieval.release.layout import MANIFEST
-from taugate.retrieval.release.reader import load
+from taugate.release.layout import MANIFEST
+from taugate.retrieval.reader import load
 from taugate.service.drift.alarms import similarity_buckets
 from tests.prometheus_process import until
 from tests.service.conftest import Two

@@ -15,7 +15,7 @@ from taugate.registry.download import PRIVATE
 from taugate.registry.signing import read_private_key, sign
 from taugate.retrieval.encoder import graph
 from taugate.retrieval.engines.connect import EngineAccess
-from taugate.retrieval.release.reader import load
+from taugate.retrieval.reader import load
 from taugate.service.lifecycle.loading import trusting
 from taugate.service.settings import Settings
 from tests.keys import write_keys

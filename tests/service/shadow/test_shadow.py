@@ -7,10 +7,10 @@ from types import SimpleNamespace
 from prometheus_client import CollectorRegistry
 
 from taugate.registry.promotion import promote
+from taugate.release.layout import MANIFEST
 from taugate.retrieval.documents.filters import OneOf, all_of
 from taugate.retrieval.query import Query
-from taugate.retrieval.release.layout import MANIFEST
-from taugate.retrieval.release.reader import load
+from taugate.retrieval.reader import load
 from taugate.service.pipeline.search import SearchPipeline
 from taugate.service.shadow import Shadow, answer, kept_of, overlap
 from tests.prometheus_process import until

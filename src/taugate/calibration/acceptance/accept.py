@@ -10,20 +10,13 @@ are always judged on queries that they were not fitted on.
 The gate for an engine's own search, compared with exact search of the same documents by the same score. A broader
 search finds more and takes longer. Breadths are tested from the broadest down, each at the full error of the gate,
 until one is not accepted. A narrower breadth is tested only if all broader ones were accepted, so no correction is
-needed (fixed-sequence testing, as in `calibration/risk/certify.py`).
+needed (fixed-sequence testing, as in `evidence/risk/certify.py`).
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from taugate.calibration.acceptance.baseline import (
-    DEPTH,
-    AcceptedSearch,
-    GateState,
-    LexicalPart,
-    RankingOutcomes,
-    SearchTrial,
-)
+from taugate.calibration.acceptance.baseline import AcceptedSearch, GateState, LexicalPart, SearchTrial
 from taugate.calibration.acceptance.better_lists import add_lexical, choose_lexical
 from taugate.calibration.acceptance.cheaper_search import (
     MISSED,
@@ -34,26 +27,27 @@ from taugate.calibration.acceptance.cheaper_search import (
     try_indexes,
     try_precisions,
 )
-from taugate.calibration.acceptance.gate import GateCandidate, gate_line, judge
 from taugate.calibration.acceptance.projection import VARIANTS, try_projection
 from taugate.calibration.encoding.corpus import EncodedTexts, with_words
 from taugate.calibration.engines.search import ProposedIndex, ShardedHybridIndex, ShardedIndex
 from taugate.calibration.engines.upload import UploadedCorpus
-from taugate.calibration.metrics.clusters import SamplingUnits
-from taugate.calibration.metrics.measure import CalibrationInputs
-from taugate.calibration.metrics.ranking import max_own_passages, own_passages_of
+from taugate.calibration.metrics.inputs import CalibrationInputs
+from taugate.calibration.metrics.judging import max_own_passages, own_passages_of, ranking_outcomes
 from taugate.calibration.progress import Job
-from taugate.calibration.risk.evidence import min_detectable_loss
-from taugate.calibration.settings.settings import MARGIN, CandidateSettings, GateSettings, default_margin
+from taugate.calibration.settings.settings import CandidateSettings
 from taugate.errors import ReleaseError
+from taugate.evidence.acceptance import DEPTH, GateCandidate, RankingOutcomes, gate_line, judge
+from taugate.evidence.clusters import SamplingUnits
+from taugate.evidence.risk.losses import min_detectable_loss
+from taugate.evidence.rules import MARGIN, GateSettings, default_margin
+from taugate.policy.arrays import QueryVectors, StoredVectors, require_in_memory
+from taugate.release.engine import EngineRecord
+from taugate.release.manifest import IndexRecord
+from taugate.release.search_records import GateRecord
 from taugate.retrieval.encoder.encoder import ExportedEncoder
-from taugate.retrieval.engines.connect import EngineRecord
 from taugate.retrieval.engines.corpus import NEAREST, EngineHybridIndex
 from taugate.retrieval.index.flat import SPARE
 from taugate.retrieval.index.top_k import Index, TopK
-from taugate.retrieval.release.manifest import IndexRecord
-from taugate.retrieval.release.search_records import GateRecord
-from taugate.retrieval.vectors import QueryVectors, StoredVectors, require_in_memory
 
 BREADTHS = (1024, 512, 256, 128, 64, 32)
 
@@ -162,7 +156,7 @@ def accept_engine(
     depth = max(settings.k, DEPTH, candidates) + max_own_passages(own_passages_of(dataset.answerable))
 
     def outcomes(top: TopK) -> RankingOutcomes:
-        return RankingOutcomes.judge(dataset.answerable, top.positions, settings.k, dataset.documents.parents)
+        return ranking_outcomes(dataset.answerable, top.positions, settings.k, dataset.documents.parents)
 
     with inputs.job.stage("gate"):
         tried: list[GateRecord] = []

@@ -4,41 +4,35 @@ The trial of the first state is the baseline of every candidate. `GateState` is 
 every accepted candidate gives a new one.
 """
 
-from collections.abc import Sequence
+import statistics
+import time
+from collections.abc import Callable, Sequence, Sized
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple, Self
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import NamedTuple, Self, TypeVar
 
 from taugate.calibration.encoding.corpus import EncodedTexts, encode_near_misses
-from taugate.calibration.metrics.clusters import PerQuery
-from taugate.calibration.metrics.documents import Parents, first_of_document, grades_of
-from taugate.calibration.metrics.ranking import (
-    accuracy,
-    ideal_dcg,
-    max_own_passages,
-    ndcg,
-    own_passages_of,
-    positions_excluding_own,
-)
+from taugate.calibration.metrics.judging import max_own_passages, own_passages_of, ranking_outcomes
 from taugate.calibration.progress import Job
-from taugate.ingestion.dataset.beir import Dataset
-from taugate.ingestion.dataset.labelled_queries import LabelledQuery
+from taugate.data.beir import Dataset
+from taugate.data.labelled_queries import LabelledQuery
+from taugate.evidence.acceptance import DEPTH, RankingOutcomes
+from taugate.evidence.ranking import Parents
+from taugate.policy.arrays import Float32, QueryVectors, map_dense, require_in_memory
+from taugate.release.engine import EngineRecord
+from taugate.release.golden import TOLERANCE
+from taugate.release.manifest import IndexRecord
+from taugate.release.search_records import GateRecord, ProjectionRecord, SkippedCandidate
 from taugate.retrieval.encoder.encoder import ExportedEncoder
-from taugate.retrieval.engines.connect import EngineRecord
 from taugate.retrieval.index.approximate import AnyIndex
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.hybrid import HybridIndex
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.top_k import Index, TopK
-from taugate.retrieval.release.golden import TOLERANCE
-from taugate.retrieval.release.manifest import IndexRecord
-from taugate.retrieval.release.search_records import GateRecord, ProjectionRecord, SkippedCandidate
-from taugate.retrieval.vectors import Float32, Projection, QueryVectors, map_dense, require_in_memory
+from taugate.retrieval.vectors import Projection
 
-DEPTH = 10  # depth of NDCG in the query embeddings paper and in BEIR
+_ROUNDS = 3  # of timing
+_Batch = TypeVar("_Batch", bound=Sized)
 
 
 class LexicalPart(NamedTuple):
@@ -110,44 +104,6 @@ def index_record(index: AnyIndex, recall: float | None = None, depth: int | None
 
 
 @dataclass(frozen=True)
-class RankingOutcomes:
-    """Accuracy@K and NDCG@10 of each of q queries.
-
-    Attributes:
-        accuracy: (q,) float64, 0 or 1.
-        ndcg: (q,) float64, in 0…1.
-    """
-
-    accuracy: PerQuery
-    ndcg: PerQuery
-
-    @classmethod
-    def judge(
-        cls, queries: Sequence[LabelledQuery], positions: NDArray[np.int64], k: int, parents: Parents = None
-    ) -> Self:
-        """Measure the passages that a search found, by their documents; a query is left out of its own results.
-
-        Args:
-            queries: The q queries that were searched.
-            positions: (q, c) passages found, best first, c = max(K, 10) + `max_own_passages` of the queries, or fewer
-                if the corpus is smaller.
-            k: K of accuracy@K.
-            parents: Parents of the corpus.
-        """
-        positions = positions_excluding_own(own_passages_of(queries), positions)
-        grades = grades_of(queries, positions, parents)
-        retrieved = np.ones(grades.shape, dtype=np.bool_)
-        gaining = retrieved if parents is None else first_of_document(parents[positions], grades != 0)
-        ideal = np.array([ideal_dcg(query.gains, DEPTH) for query in queries])
-        deep = slice(None), slice(DEPTH)
-        return cls(accuracy(grades[:, :k], retrieved[:, :k]), ndcg(grades[deep], gaining[deep], ideal))
-
-    def shifted(self, before: Self, after: Self) -> Self:
-        """Add the change from `before` to `after`, two outcomes of the same q queries, query by query."""
-        return type(self)(self.accuracy + after.accuracy - before.accuracy, self.ndcg + after.ndcg - before.ndcg)
-
-
-@dataclass(frozen=True)
 class SearchTrial:
     """The queries by which the gate compares candidates, with the documents that any index can search.
 
@@ -216,7 +172,7 @@ class SearchTrial:
 
     def judge(self, top: TopK) -> RankingOutcomes:
         """Measure the (q, `depth`) results of a search."""
-        return RankingOutcomes.judge(self.queries, top.positions, self.k, self.parents)
+        return ranking_outcomes(self.queries, top.positions, self.k, self.parents)
 
 
 @dataclass(frozen=True)
@@ -300,3 +256,37 @@ class GateState:
         """
         record = index_record(index, recall, self.trial.depth)
         return replace(self, accepted=replace(self.accepted, index=self.trial.searched(index), index_record=record))
+
+
+def speeds(
+    baseline: Callable[[_Batch], object], candidate: Callable[[_Batch], object], batch: _Batch, lone: Sequence[_Batch]
+) -> dict[str, float]:
+    """Time a candidate against its baseline, as medians over rounds.
+
+    The two alternate within a round, so that changes in the machine's load affect both alike.
+
+    Args:
+        baseline: Answers a batch of queries.
+        candidate: Answers a batch of queries.
+        batch: Queries answered together.
+        lone: Batches of one query each.
+
+    Returns:
+        `queries_per_second` of the batch and `milliseconds` of a lone query; for the baseline, the same names with the
+        prefix `baseline_`.
+    """
+    ways = {"baseline_": baseline, "": candidate}
+    batched: dict[str, list[float]] = {name: [] for name in ways}
+    alone: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(_ROUNDS):
+        for name, answer in ways.items():
+            batched[name].append(_seconds(answer, batch))
+            alone[name] += [_seconds(answer, query) for query in lone]
+    gain = {f"{name}queries_per_second": len(batch) / statistics.median(times) for name, times in batched.items()}
+    return gain | {f"{name}milliseconds": 1000 * statistics.median(times) for name, times in alone.items()}
+
+
+def _seconds(answer: Callable[[_Batch], object], batch: _Batch) -> float:
+    began = time.perf_counter()
+    answer(batch)
+    return time.perf_counter() - began

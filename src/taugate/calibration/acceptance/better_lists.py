@@ -24,27 +24,29 @@ from typing import NamedTuple
 
 import numpy as np
 
-from taugate.calibration.acceptance.baseline import GateState, LexicalPart, RankingOutcomes
-from taugate.calibration.acceptance.gate import GateCandidate, gate_line, judge
+from taugate.calibration.acceptance.baseline import GateState, LexicalPart
 from taugate.calibration.encoding.corpus import with_words
-from taugate.calibration.metrics.clusters import PerQuery, SamplingUnits
-from taugate.calibration.metrics.documents import MIN_CALIBRATING, Parents
-from taugate.calibration.metrics.measure import CalibrationInputs
+from taugate.calibration.metrics.inputs import CalibrationInputs
+from taugate.calibration.metrics.judging import ranking_outcomes
 from taugate.calibration.provisional import AvailableEvidence
-from taugate.calibration.risk.evidence import min_detectable_loss, paired_losses
-from taugate.calibration.settings.settings import MARGIN, WIDEST_MARGIN, GateSettings, default_margin
-from taugate.ingestion.dataset.labelled_queries import LabelledQuery
-from taugate.retrieval.encoder.bert import Precision
+from taugate.data.labelled_queries import LabelledQuery
+from taugate.evidence.acceptance import GateCandidate, RankingOutcomes, gate_line, judge
+from taugate.evidence.clusters import PerQuery, SamplingUnits
+from taugate.evidence.divisions import MIN_CALIBRATING
+from taugate.evidence.ranking import Parents
+from taugate.evidence.risk.losses import min_detectable_loss, paired_losses
+from taugate.evidence.rules import MARGIN, WIDEST_MARGIN, GateSettings, default_margin
+from taugate.policy.arrays import Float32
+from taugate.release.encoder import Precision
+from taugate.release.evidence import Interval
+from taugate.release.search_records import GateRecord, PairedLoss, candidate_name
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.release.evidence import Interval
-from taugate.retrieval.release.search_records import GateRecord, PairedLoss, candidate_name
-from taugate.retrieval.vectors import Float32
 
-# Ascending. Smaller weights gain less, larger ones hardly more, on seven data sets (docs/benchmarks/hybrid.md).
+# Ascending. Smaller weights gain less, larger ones hardly more, on seven data sets (benchmarks/results/hybrid.md).
 GRID = (0.3, 0.5, 0.7, 1.0)
 # Queries made from documents share words with them, so they always choose the largest weight, even if people's queries
-# lose by it. This is the largest weight that loses on none of seven data sets (docs/benchmarks/hybrid.md).
+# lose by it. This is the largest weight that loses on none of seven data sets (benchmarks/results/hybrid.md).
 PROVISIONAL_WEIGHT = 0.2
 
 # Returns the outcomes of exact search by the score with a lexical part, or by the cosine for None.
@@ -210,7 +212,7 @@ class JudgingQueries:
 
     def outcomes(self, top: TopK) -> RankingOutcomes:
         """Return the outcomes of the answerable queries, given their (n, N) candidates in the order of a stage."""
-        return RankingOutcomes.judge(self.answerable, top.positions, self.k, self.parents)
+        return ranking_outcomes(self.answerable, top.positions, self.k, self.parents)
 
     def judge(
         self, name: str, stages: tuple[StageResults, StageResults], cheaper: CheaperStage | None = None

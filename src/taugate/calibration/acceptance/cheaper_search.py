@@ -12,27 +12,29 @@ from typing import cast
 
 import numpy as np
 
-from taugate.calibration.acceptance.baseline import GateState, SearchTrial
-from taugate.calibration.acceptance.gate import GateCandidate, judge, speeds
+from taugate.calibration.acceptance.baseline import GateState, SearchTrial, speeds
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.corpus import encode_queries
 from taugate.calibration.encoding.source import MAX_CHARS, CheaperPrecision, cheaper_encoder
-from taugate.calibration.metrics.clusters import SamplingUnits
-from taugate.calibration.metrics.measure import CalibrationInputs
-from taugate.calibration.settings.settings import MARGIN, GateSettings, IndexChoice
+from taugate.calibration.metrics.inputs import CalibrationInputs
+from taugate.calibration.settings.settings import IndexChoice
 from taugate.errors import EncoderError, InputError
+from taugate.evidence.acceptance import GateCandidate, judge
+from taugate.evidence.clusters import SamplingUnits
+from taugate.evidence.rules import MARGIN, GateSettings
+from taugate.policy.arrays import Float32, QueryVectors, dense_of, map_dense
+from taugate.release.golden import TOLERANCE
+from taugate.release.names import INDEX_KINDS, Kind
+from taugate.release.search_records import GateRecord, SkippedCandidate
 from taugate.retrieval.encoder.bert import processor_path
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.index.approximate import AnyIndex, ApproximateIndex, build
 from taugate.retrieval.index.files import sizes
 from taugate.retrieval.index.top_k import DocumentScorer, Searchable, TopK
-from taugate.retrieval.names import INDEX_KINDS, Kind
-from taugate.retrieval.release.golden import TOLERANCE
-from taugate.retrieval.release.search_records import GateRecord, SkippedCandidate
-from taugate.retrieval.vectors import Float32, Projection, QueryVectors, dense_of, map_dense
+from taugate.retrieval.vectors import Projection
 
 # Share of the exact top-K that an index may miss, as a share of the margin. On mixed_large accuracy@5 loses half of
-# that share, so an eighth of the margin is lost and the remainder allows for chance (docs/research/gate.md).
+# that share, so an eighth of the margin is lost and the remainder allows for chance (benchmarks/decisions.md).
 MISSED = 0.25
 _BREADTHS = (8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 _TIMED, _LONE = 256, 64  # queries timed in a batch, and one by one
@@ -42,16 +44,16 @@ _AUTO: tuple[tuple[int, tuple[Kind, ...]], ...] = ((10_000, ()), (50_000, ("flat
 # Weights by which the encoder of these numbers, all-MiniLM-L6-v2, multiplies each token, by dimension of its vectors.
 _WEIGHTS_A_DIMENSION = 28_339
 # From so many documents on a graph takes minutes to build and 0.7 GB of memory, codes a fifth of that (384 dimensions
-# on 2 cores, docs/benchmarks/gate.md).
+# on 2 cores, benchmarks/results/gate.md).
 _MAX_GRAPH = 1_000_000
 
 _SEQUENCE: tuple[CheaperPrecision, ...] = ("bfloat16", "int8")
 _TIMED_TEXTS, _LONE_TEXTS = 256, 32  # queries timed in a batch, and one by one: a few seconds on two cores
 # Documents whose activations choose the int8 weights. Three times as many choose nearly the same
-# (docs/benchmarks/encoder.md).
+# (benchmarks/results/encoder.md).
 _TEXTS = 100
 # More than the timing noise of a busy machine, and less than the gain of int8 on a processor with instructions for it
-# (docs/research/gate.md).
+# (benchmarks/decisions.md).
 FASTER = 1.2
 
 
@@ -293,7 +295,7 @@ def golden_tolerance(baseline: SearchTrial, state: GateState) -> float:
     """Return the tolerance for scores on another processor: in a cheaper precision twice the change from float32.
 
     If another processor's last bit rounds an activation the other way, later layers change by as much as rounding
-    itself changes them (docs/research/gate.md).
+    itself changes them (benchmarks/decisions.md).
 
     Args:
         baseline: The queries, encoded in float32.

@@ -4,7 +4,8 @@ import statistics
 import time
 from collections.abc import Mapping, Sequence
 
-from taugate.retrieval.encoder.bert import Precision, processor_path
+from taugate.release.encoder import Precision
+from taugate.retrieval.encoder.bert import processor_path
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 
 TOGETHER = 16  # questions, as a busy service encodes them

@@ -13,15 +13,17 @@ from numpy.typing import NDArray
 from sklearn.decomposition import PCA
 from threadpoolctl import threadpool_limits
 
-from taugate.calibration.acceptance.baseline import GateState, RankingOutcomes, RecordedProjection, SearchTrial
+from taugate.calibration.acceptance.baseline import GateState, RecordedProjection, SearchTrial
 from taugate.calibration.acceptance.cheaper_search import search_gain
-from taugate.calibration.acceptance.gate import GateCandidate, judge
-from taugate.calibration.metrics.documents import random_folds
-from taugate.calibration.metrics.measure import CalibrationInputs
-from taugate.calibration.settings.settings import MARGIN, RETENTION, GateSettings
+from taugate.calibration.metrics.inputs import CalibrationInputs
+from taugate.calibration.settings.settings import RETENTION
+from taugate.evidence.acceptance import GateCandidate, RankingOutcomes, judge
+from taugate.evidence.divisions import random_folds
+from taugate.evidence.rules import MARGIN, GateSettings
+from taugate.policy.arrays import Float32, dense_of, map_dense
+from taugate.release.search_records import GateRecord, ProjectionKind, ProjectionRecord, projection_name
 from taugate.retrieval.index.flat import FlatIndex
-from taugate.retrieval.release.search_records import GateRecord, ProjectionKind, ProjectionRecord, projection_name
-from taugate.retrieval.vectors import Float32, Projection, dense_of, map_dense
+from taugate.retrieval.vectors import Projection
 
 # From every component to half of them: gains "can continue even until the retention ratio is around 50 %" (query
 # embeddings paper, Figure 4).

@@ -15,17 +15,16 @@ from typing import Literal
 import numpy as np
 
 from taugate.calibration.comparison.rule import MARGIN, QUANTITIES, Clause, PromotionRule, QuantitySample
-from taugate.calibration.metrics.clusters import SamplingUnits, Unit
-from taugate.calibration.risk.evidence import min_detectable_loss, paired_losses, sample_size_factor
-from taugate.calibration.settings.rules import CONFIDENCE
-from taugate.calibration.settings.settings import default_margin
 from taugate.errors import InputError, NotPromoted, ReleaseError
+from taugate.evidence.clusters import SamplingUnits, Unit
+from taugate.evidence.risk.losses import min_detectable_loss, paired_losses, sample_size_factor
+from taugate.evidence.rules import CONFIDENCE, default_margin
 from taugate.registry.catalog import current_id, find
-from taugate.retrieval.release.layout import OUTCOMES, digest_of
-from taugate.retrieval.release.manifest import ReleaseManifest
-from taugate.retrieval.release.queries import Outcomes
-from taugate.retrieval.release.search_records import GateStatement
-from taugate.retrieval.release.verify import TrustedKeys, verify
+from taugate.release.layout import OUTCOMES, digest_of
+from taugate.release.manifest import ReleaseManifest
+from taugate.release.queries import Outcomes
+from taugate.release.search_records import GateStatement
+from taugate.release.verify import TrustedKeys, verify
 
 Test = Literal["paired", "two samples"]
 Finding = Literal["holds", "not shown", "worse"]

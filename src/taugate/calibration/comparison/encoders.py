@@ -21,15 +21,15 @@ from itertools import combinations
 
 import numpy as np
 
-from taugate.calibration.acceptance.baseline import RankingOutcomes
 from taugate.calibration.comparison.measures import EncoderMeasures, general_set
 from taugate.calibration.formats import percent
-from taugate.calibration.metrics.clusters import PerQuery, SamplingUnits
-from taugate.calibration.risk.evidence import min_detectable_loss
-from taugate.retrieval.policy.names import Metric
-from taugate.retrieval.release.evidence import Interval, IsotropyRecord
-from taugate.retrieval.release.measures import ForgettingRecord
-from taugate.retrieval.release.outcome_records import MetricsRecord
+from taugate.evidence.acceptance import RankingOutcomes
+from taugate.evidence.clusters import PerQuery, SamplingUnits
+from taugate.evidence.risk.losses import min_detectable_loss
+from taugate.policy.names import Metric
+from taugate.release.evidence import Interval, IsotropyRecord
+from taugate.release.measures import ForgettingRecord
+from taugate.release.outcome_records import MetricsRecord
 
 BOOTSTRAPS = 5000  # the 95th percentile of the largest difference is then known to about one part in a hundred
 _AT_ONCE = 250  # bootstraps whose draws are in memory together

@@ -14,10 +14,9 @@ from typing import Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.calibration.acceptance.baseline import RankingOutcomes, SearchTrial
+from taugate.calibration.acceptance.baseline import SearchTrial
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.corpus import encode
-from taugate.calibration.metrics.clusters import PerQuery, SamplingUnits, clusters
 from taugate.calibration.metrics.embeddings import (
     PARAPHRASES,
     QUERIES,
@@ -29,19 +28,23 @@ from taugate.calibration.metrics.embeddings import (
     separation,
     spectrum,
 )
+from taugate.calibration.metrics.inputs import clusters
 from taugate.calibration.progress import Job
-from taugate.calibration.risk.evidence import paired_losses
-from taugate.calibration.settings.rules import CONFIDENCE
-from taugate.ingestion.dataset.beir import read_dataset
-from taugate.ingestion.dataset.labelled_queries import LabelledQuery
-from taugate.ingestion.dataset.questions import QuestionRule
-from taugate.ingestion.queries.generate import sampling_key
-from taugate.ingestion.queries.paraphrase import paraphrases_by_model, paraphrases_by_rules
-from taugate.ingestion.queries.prompt import LanguageModel
-from taugate.retrieval.encoder.encoder import ExportedEncoder, Role
-from taugate.retrieval.release.evidence import Interval, IsotropyRecord, Record
-from taugate.retrieval.release.measures import Distances, ForgettingRecord, PairedChange, PowerLawRecord
-from taugate.retrieval.vectors import Float32, map_dense
+from taugate.data.beir import read_dataset
+from taugate.data.generation.generate import sampling_key
+from taugate.data.generation.paraphrase import paraphrases_by_model, paraphrases_by_rules
+from taugate.data.generation.prompt import LanguageModel
+from taugate.data.labelled_queries import LabelledQuery
+from taugate.data.questions import QuestionRule
+from taugate.evidence.acceptance import RankingOutcomes
+from taugate.evidence.clusters import PerQuery, SamplingUnits
+from taugate.evidence.risk.losses import paired_losses
+from taugate.evidence.rules import CONFIDENCE
+from taugate.policy.arrays import Float32, map_dense
+from taugate.release.encoder import Role
+from taugate.release.evidence import Interval, IsotropyRecord, Record
+from taugate.release.measures import Distances, ForgettingRecord, PairedChange, PowerLawRecord
+from taugate.retrieval.encoder.encoder import ExportedEncoder
 
 _FOLDER = Path(__file__).with_name("general")
 

@@ -5,16 +5,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from taugate.calibration.abstention.words import limits_remedy
 from taugate.calibration.comparison.rule import MARGIN, PromotionRule
 from taugate.calibration.formats import fixed
-from taugate.calibration.settings.rules import ThresholdRule
 from taugate.errors import EngineUnavailable, NotPromoted, TaugateError
+from taugate.evidence.abstention.words import limits_remedy
+from taugate.evidence.rules import ThresholdRule
 from taugate.registry import promotion
 from taugate.registry.promotion import SatisfiedRule
 from taugate.registry.signing import sign
-from taugate.retrieval.release.manifest import ReleaseManifest
-from taugate.retrieval.release.verify import TrustedKeys, verify
+from taugate.release.manifest import ReleaseManifest
+from taugate.release.verify import TrustedKeys, verify
 from taugate.storage.files import Json
 
 if TYPE_CHECKING:  # comparing needs the extra `calibration`, and signing `cryptography`; not every command has them

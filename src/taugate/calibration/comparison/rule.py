@@ -7,9 +7,9 @@ from typing import Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.calibration.settings.rules import MAX_LOSS
 from taugate.errors import InputError
-from taugate.retrieval.release.queries import Outcomes
+from taugate.evidence.rules import MAX_LOSS
+from taugate.release.queries import Outcomes
 
 
 @dataclass(frozen=True)

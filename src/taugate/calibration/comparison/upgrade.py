@@ -11,12 +11,12 @@ from taugate.calibration.comparison.publish import verdict_sentence
 from taugate.calibration.comparison.rule import Clause, PromotionRule
 from taugate.calibration.formats import fixed
 from taugate.errors import InputError
-from taugate.retrieval.policy.policy import POLICIES
-from taugate.retrieval.release.layout import REFERENCE
-from taugate.retrieval.release.manifest import ReleaseManifest
-from taugate.retrieval.release.outcome_records import PolicyRecord
-from taugate.retrieval.release.queries import Reference
-from taugate.retrieval.release.verify import is_of_run
+from taugate.policy.policy import POLICIES
+from taugate.release.layout import REFERENCE
+from taugate.release.manifest import ReleaseManifest
+from taugate.release.outcome_records import PolicyRecord
+from taugate.release.queries import Reference
+from taugate.release.verify import is_of_run
 
 # What the new retriever finds, what its gate loses, and what that costs, each with the default margin.
 _RULE = PromotionRule((Clause("accuracy@K", "lower"), Clause("accuracy", "lower"), Clause("kept share", "higher")))

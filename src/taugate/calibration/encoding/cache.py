@@ -18,11 +18,11 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from taugate.policy.arrays import Float32, Vectors
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.encoder.bert import processor_path
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.hardware import onnxruntime_version
-from taugate.retrieval.vectors import Float32, Vectors
 from taugate.storage.folders import cache_folder
 from taugate.storage.sqlite_cache import SqliteCache
 

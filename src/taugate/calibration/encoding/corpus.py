@@ -12,13 +12,15 @@ from numpy.typing import NDArray
 
 from taugate.calibration.encoding.cache import CachedEmbedding, EmbeddingCache
 from taugate.calibration.progress import Job, Task
+from taugate.data.beir import Dataset
+from taugate.data.generation.near_misses import near_misses
+from taugate.data.vectors import DatasetVectors
 from taugate.errors import TextRefused
-from taugate.ingestion.dataset.beir import Dataset
-from taugate.ingestion.dataset.vectors import DatasetVectors
-from taugate.ingestion.queries.near_misses import near_misses
-from taugate.retrieval.encoder.encoder import EncoderConfig, ExportedEncoder, Role
+from taugate.policy.arrays import CorpusVectors, Float32, QueryVectors
+from taugate.release.encoder import EncoderConfig, Role
+from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.index.words import RULE, WordRule, hybrid_vectors
-from taugate.retrieval.vectors import CorpusVectors, Float32, Projection, QueryVectors, count_longer
+from taugate.retrieval.vectors import Projection, count_longer
 
 _BLOCK = 8192  # texts tokenized at once, which limits those in memory
 _SAVE_SECONDS = 5.0  # between two writes to the cache; a stopped job loses this much work and the current piece

@@ -15,15 +15,15 @@ from taugate.calibration.encoding.source import Encoders, model_folder
 from taugate.calibration.export.model_folder import ModelFolder
 from taugate.calibration.formats import percent
 from taugate.calibration.progress import Job
+from taugate.data.beir import Dataset
+from taugate.data.corpus import read_corpus
+from taugate.data.judgements import CorpusIds
 from taugate.errors import EncoderError
-from taugate.ingestion.dataset.beir import Dataset
-from taugate.ingestion.dataset.corpus import read_corpus
-from taugate.ingestion.dataset.judgements import CorpusIds
+from taugate.release.layout import MANIFEST
+from taugate.release.records import EncoderFitRecord, TrainedSimilarity
 from taugate.retrieval.documents.store import Documents
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.index.flat import FlatIndex
-from taugate.retrieval.release.layout import MANIFEST
-from taugate.retrieval.release.records import EncoderFitRecord, TrainedSimilarity
 
 # Documents examined, spread evenly over the corpus; all of a small one. Tokenizing this many of 256 tokens takes two
 # seconds, and gives a share to ±.014 (95 %).

@@ -15,11 +15,12 @@ from pydantic.dataclasses import dataclass
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.input_options import DEFAULT_TOKENS, InputOptions
 from taugate.calibration.progress import Job
-from taugate.calibration.settings.options import Advice, Options
 from taugate.errors import EncoderError, InputError, ReleaseError
-from taugate.retrieval.encoder.encoder import CONFIG, EncoderConfig, ExportedEncoder, Role
-from taugate.retrieval.encoder.endpoint_record import KEY_FILE, Dialect, EndpointAccess, EndpointRecord
-from taugate.retrieval.vectors import Float32
+from taugate.evidence.options import Advice, Options
+from taugate.policy.arrays import Float32
+from taugate.release.encoder import CONFIG, Dialect, EncoderConfig, EndpointRecord, Role
+from taugate.retrieval.encoder.encoder import ExportedEncoder
+from taugate.retrieval.encoder.endpoint_access import KEY_FILE, EndpointAccess
 from taugate.storage.files import sha256_json
 from taugate.storage.folders import cache_folder, write_cached
 from taugate.storage.tensors import read_tensors, write_tensors
@@ -41,7 +42,7 @@ _PROBE_VECTORS = "probes.safetensors"  # beside the configuration, but not part 
 # A difference of scores from the record counts as another model above this many times the largest one among the probes.
 # Their 64 pairs show about 2.4 standard deviations; the golden queries draw some 100,000 scores a day, which reach 4.4.
 REPLY_TOLERANCE = 4
-_MAX_TOLERANCE = 1e-2  # the effect of int8 weights (retrieval/release/golden.py); above, another model is not noticed
+_MAX_TOLERANCE = 1e-2  # the effect of int8 weights (release/golden.py); above, another model is not noticed
 
 _BLOCK = 8192  # texts looked up at once
 
@@ -161,7 +162,7 @@ def _probe(record: EndpointRecord, access: EndpointAccess) -> tuple[Float32, flo
 
 def _is_same(folder: Path, vectors: Float32, difference: float) -> bool:
     """Return whether the encoder in a folder of the cache gave these vectors, as far as its replies are alike."""
-    from taugate.retrieval.release.golden import TOLERANCE  # loads FAISS
+    from taugate.release.golden import TOLERANCE  # loads FAISS
 
     try:
         earlier: Float32 = read_tensors(folder / _PROBE_VECTORS)["vectors"]

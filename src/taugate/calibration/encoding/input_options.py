@@ -8,10 +8,9 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 from pydantic.dataclasses import dataclass
 
-from taugate.calibration.settings.options import Advice, Options
 from taugate.errors import EncoderError
-from taugate.retrieval.encoder import encoder
-from taugate.retrieval.encoder.encoder import EncoderConfig, Similarity
+from taugate.evidence.options import Advice, Options
+from taugate.release.encoder import CONFIG, FILES, EncoderConfig, Similarity
 from taugate.storage.folders import link_or_copy
 
 # Attention takes memory by the square of the length. A chunk of `taugate import` has at most 256 tokens, most encoders
@@ -176,7 +175,7 @@ def write_with_config(source: Path, config: EncoderConfig, target: Path) -> None
     Raises:
         OSError: If a file cannot be written.
     """
-    for name in encoder.FILES:
-        if name != encoder.CONFIG and (source / name).is_file():
+    for name in FILES:
+        if name != CONFIG and (source / name).is_file():
             link_or_copy(source / name, target / name)
-    (target / encoder.CONFIG).write_text(config.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    (target / CONFIG).write_text(config.model_dump_json(indent=2) + "\n", encoding="utf-8")

@@ -24,18 +24,18 @@ from taugate.calibration.encoding.source import (
 from taugate.calibration.export.model_folder import gives_token_vectors
 from taugate.calibration.progress import Job
 from taugate.errors import EncoderError, InputError
+from taugate.policy.arrays import Float32
 from taugate.registry.catalog import current_id
+from taugate.release.adaptation import RerankerAdaptation, read_reranker_adaptation
+from taugate.release.encoder import TOKENIZER, WEIGHTS
+from taugate.release.layout import RERANKER_FOLDER, TOKEN_VECTORS
+from taugate.release.search_records import TokenVectorsRecord
 from taugate.retrieval.documents.store import Documents
-from taugate.retrieval.encoder.bert import WEIGHTS, processor_path
-from taugate.retrieval.encoder.tokenizer import TOKENIZER
-from taugate.retrieval.release.adaptation import RerankerAdaptation, read_reranker_adaptation
-from taugate.retrieval.release.layout import RERANKER_FOLDER
-from taugate.retrieval.release.search_records import TokenVectorsRecord
+from taugate.retrieval.encoder.bert import processor_path
 from taugate.retrieval.rerank import cross_encoder, token_encoder
 from taugate.retrieval.rerank.cross_encoder import CrossEncoder
 from taugate.retrieval.rerank.endpoint import RerankerEndpoint, reranker_endpoint
 from taugate.retrieval.rerank.late_interaction import (
-    TOKEN_VECTORS,
     CodedTokens,
     LateInteraction,
     TokenVectors,
@@ -44,7 +44,6 @@ from taugate.retrieval.rerank.late_interaction import (
 )
 from taugate.retrieval.rerank.reranker import Reranker, TextReranker
 from taugate.retrieval.rerank.token_encoder import TokenEncoder
-from taugate.retrieval.vectors import Float32
 from taugate.storage.files import sha256_json
 from taugate.storage.folders import cache_folder, link_or_copy, write_cached
 from taugate.storage.tensors import Arrays, write_tensors
@@ -209,7 +208,7 @@ class RequestedReranker:
         if not isinstance(self.reranker, TokenEncoder):
             return TextReranker(self.reranker, documents)
         vectors = encode_tokens(self.reranker, documents, spool / TOKEN_VECTORS, job, earlier)
-        size = TokenVectorsRecord.of(vectors, range(len(vectors))).bytes_per_passage
+        size = TokenVectorsRecord.of(vectors.dimension, vectors.counts(range(len(vectors)))).bytes_per_passage
         job.report(f"token vectors take {size / 1000:,.1f} kB per passage, {size * len(vectors) / 1e6:,.0f} MB in all")
         return LateInteraction(self.reranker, vectors)
 
@@ -280,7 +279,7 @@ def cheaper_reranker(
     """
     name = reranker.config.name
     if processor_path(precision) is None:
-        raise EncoderError(f"{name}: {precision} needs a processor with AVX2, and an installation with a compiler")
+        raise EncoderError(f"{name}: {precision} needs a processor with AVX2, and the plug-in taugate-kernel")
     key = [reranker.kind, _CHEAPER_VERSION, precision, reranker.sha256, version("onnx"), *texts]
     cached = cache_folder() / "rerankers" / sha256_json(key)[:32]
     if not cached.is_dir():

@@ -27,11 +27,11 @@ from taugate.calibration.encoding.shards import (
 )
 from taugate.calibration.encoding.source import Encoders
 from taugate.calibration.progress import Job
+from taugate.data.beir import Dataset
 from taugate.errors import InputError, ReleaseError
-from taugate.ingestion.dataset.beir import Dataset
-from taugate.retrieval.documents.store import TEXTS
+from taugate.policy.arrays import Float32
+from taugate.release.layout import TEXTS
 from taugate.retrieval.encoder.encoder import ExportedEncoder
-from taugate.retrieval.vectors import Float32
 from taugate.storage.object_store import Folder, Place, open_place
 
 # Share of a shard's rows above which the whole shard is read: with a warm page cache, reading one row takes 2 µs, and

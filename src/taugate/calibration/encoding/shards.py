@@ -20,9 +20,10 @@ from safetensors.numpy import load, save
 from taugate.calibration.encoding.cache import ReusableRows
 from taugate.calibration.encoding.corpus import naming_refused
 from taugate.errors import InputError
-from taugate.retrieval.documents.store import TEXTS, read_document
+from taugate.policy.arrays import Float32
+from taugate.release.layout import TEXTS
+from taugate.retrieval.documents.store import read_document
 from taugate.retrieval.encoder.encoder import ExportedEncoder, Tokens
-from taugate.retrieval.vectors import Float32
 from taugate.storage.files import sha256_json
 from taugate.storage.object_store import Place
 

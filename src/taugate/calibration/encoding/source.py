@@ -12,14 +12,12 @@ from taugate.calibration.encoding.input_options import InputOptions, write_with_
 from taugate.calibration.export.model_folder import ModelFolder
 from taugate.errors import EncoderError, InputError
 from taugate.registry.promotion import current_encoder_name, encoder_differs
-from taugate.retrieval.encoder import encoder
-from taugate.retrieval.encoder.bert import WEIGHTS, processor_path
-from taugate.retrieval.encoder.encoder import CONFIG, ExportedEncoder, Runtime, Similarity, read_config
-from taugate.retrieval.encoder.graph import LAYOUT, MODEL
+from taugate.release.adaptation import DOCUMENTS
+from taugate.release.encoder import CONFIG, FILES, LAYOUT, MODEL, TOKENIZER, WEIGHTS, Runtime, Similarity
+from taugate.release.layout import ENCODER_FOLDER, FLOAT32_FOLDER, QUERY_FOLDER
+from taugate.retrieval.encoder.bert import processor_path
+from taugate.retrieval.encoder.encoder import ExportedEncoder, read_config
 from taugate.retrieval.encoder.loading import VECTORS, OwnVectors, load_encoder
-from taugate.retrieval.encoder.tokenizer import TOKENIZER
-from taugate.retrieval.release.adaptation import DOCUMENTS
-from taugate.retrieval.release.layout import ENCODER_FOLDER, FLOAT32_FOLDER, QUERY_FOLDER
 from taugate.storage.files import sha256_files, sha256_json
 from taugate.storage.folders import cache_folder, link_or_copy, write_cached
 from taugate.storage.tensors import write_tensors
@@ -133,7 +131,7 @@ def _with_input(folder: Path, key: str, options: InputOptions) -> Path:
     changed = options.applied_to(config, exported=not key)
     if changed == config:
         return folder
-    source = key or sha256_files(folder, [name for name in encoder.FILES if (folder / name).is_file()])
+    source = key or sha256_files(folder, [name for name in FILES if (folder / name).is_file()])
     cached = cache_folder() / "encoders" / sha256_json(["input", source, changed.model_dump()])[:32]
     if not cached.is_dir():
         write_cached(cached, lambda staging: write_with_config(folder, changed, staging))
@@ -223,7 +221,7 @@ class Encoders:
 
 def is_exported(folder: Path) -> bool:
     """Return whether a folder has an exported encoder: a graph that can be run but not trained."""
-    return (folder / encoder.CONFIG).is_file()
+    return (folder / CONFIG).is_file()
 
 
 def model_folder(name_or_path: str) -> Path:
@@ -334,7 +332,7 @@ def _write(
     if supported and _write_for_kernel(folder, precision, ids, staging / WEIGHTS):
         pass
     elif precision == "bfloat16":
-        reason = "a BERT-like model" if supported else "a processor with AVX2, and an installation with a compiler"
+        reason = "a BERT-like model" if supported else "a processor with AVX2, and the plug-in taugate-kernel"
         raise EncoderError(f"{name}: bfloat16 needs {reason}; leave out --precision for this encoder")
     else:
         runtime = "onnxruntime"

@@ -6,24 +6,16 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from taugate.policy.arrays import Float32, HybridVectors, QueryVectors, StoredVectors, dense_of
+from taugate.release.engine import EngineRecord
 from taugate.retrieval.documents.filters import Filter
-from taugate.retrieval.engines.connect import EngineRecord
 from taugate.retrieval.engines.engine import Collection, Engine, Positions
 from taugate.retrieval.engines.search import EngineIndex, EngineSearch, score_members
 from taugate.retrieval.index.flat import FlatIndex, best_of
 from taugate.retrieval.index.hybrid import HybridIndex, Scored, require_words
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.top_k import DocumentSubset, Observe, TopK
-from taugate.retrieval.vectors import (
-    Float32,
-    HybridVectors,
-    QueryVectors,
-    StoredVectors,
-    dense_of,
-    pair_similarity,
-    rounding_bound,
-    similarity,
-)
+from taugate.retrieval.vectors import pair_similarity, rounding_bound, similarity
 
 _TIMEOUT = 120.0  # seconds for one batch of queries
 _QUERIES = 512  # queries compared with a block at a time: with 8,192 documents, 16 MB

@@ -18,26 +18,28 @@ from taugate.calibration.encoding.cache import CorpusChanges, CorpusDigests, Reu
 from taugate.calibration.encoding.sharded_vectors import ShardedVectors
 from taugate.calibration.encoding.shards import SHARD_ROWS
 from taugate.calibration.progress import Job
+from taugate.data.beir import Dataset
 from taugate.errors import EngineUnavailable, ReleaseError, TaugateError
-from taugate.ingestion.dataset.beir import Dataset
+from taugate.release.engine import EngineKind, EngineRecord
+from taugate.release.layout import TEXTS
+from taugate.release.manifest import Manifest, ReleaseManifest
 from taugate.retrieval.documents.metadata import FieldTypesWriter
-from taugate.retrieval.documents.store import TEXTS, Document, DocumentStore, read_document
+from taugate.retrieval.documents.store import Document, DocumentStore, read_document
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.engines.connect import (
     EngineAccess,
-    EngineRecord,
     SampleDigest,
     engine_from_environment,
     open_verified,
+    recorded_fields,
     sampled_positions,
     shard_digest,
 )
 from taugate.retrieval.engines.corpus import collection_index, open_corpus
-from taugate.retrieval.engines.engine import Engine, EngineChoice, EngineKind, Rows, external
+from taugate.retrieval.engines.engine import Engine, Rows, external
 from taugate.retrieval.engines.filters import filterable
 from taugate.retrieval.engines.search import EngineIndex
-from taugate.retrieval.release.manifest import Manifest, ReleaseManifest
-from taugate.retrieval.release.reader import Release
+from taugate.retrieval.reader import Release
 
 _TIMEOUT = 120.0  # seconds for one call, or for the 4,096 rows of a sample
 _CONNECT_TIMEOUT = 30.0  # seconds
@@ -48,7 +50,7 @@ _INDEX_TIMEOUT = 7 * 86_400.0  # seconds; a graph of 10⁹ rows takes days
 JOB_ACCESS = EngineAccess(seconds=120.0)  # long: a job reads a whole shard at a time, and no client is waiting
 
 
-def connect_engine(kind: EngineChoice) -> Engine | None:
+def connect_engine(kind: EngineKind) -> Engine | None:
     """Connect to the engine and check that it responds; None for faiss, which runs in this process."""
     if (outside := external(kind)) is None:
         return None
@@ -123,7 +125,7 @@ def engine_record(kind: EngineKind, spool: Path, vectors: ShardedVectors, job: J
         dimension=dimension,
         shards=tuple(shards),
         sample=sample.hexdigest(),
-        fields=fields.types(),
+        fields=recorded_fields(fields.types()),
     )
 
 

@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import erf
 
+from taugate.policy.arrays import Float32
 from taugate.retrieval.encoder.bert import BLOCK, FIRST_AS_IS, LINEARS, MEAN, MIN_EXPONENT, TOKENS
-from taugate.retrieval.vectors import Float32
 from taugate.storage.tensors import Arrays
 
-_EXPONENT = 0.6  # α of SmoothQuant, chosen on queries of squad_v2_dev (docs/benchmarks/encoder.md)
+_EXPONENT = 0.6  # α of SmoothQuant, chosen on queries of squad_v2_dev (benchmarks/results/encoder.md)
 _STEPS = 8  # factors are powers of 2 ** (1 / 8), so that a processor's last bits do not change the release's digest
 
 

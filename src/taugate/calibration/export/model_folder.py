@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Self, cast, get_args
 
 from taugate.errors import EncoderError
-from taugate.retrieval.release.records import TrainedSimilarity
+from taugate.release.records import TrainedSimilarity
 from taugate.storage.files import Json
 
 FIRST_MODULES = frozenset({"Transformer", "StaticEmbedding"})

@@ -26,12 +26,12 @@ from taugate.calibration.export.torch_model import (
 )
 from taugate.calibration.export.weights import needs_separate_weights
 from taugate.errors import EncoderError
-from taugate.retrieval.encoder.encoder import CONFIG, EncoderConfig, ExportedEncoder, Role, Similarity
-from taugate.retrieval.encoder.graph import MODEL
-from taugate.retrieval.encoder.tokenizer import TOKENIZER
-from taugate.retrieval.release.adaptation import DOCUMENTS
-from taugate.retrieval.release.golden import TOLERANCE
-from taugate.retrieval.vectors import Float32, extended, max_norm_above
+from taugate.policy.arrays import Float32
+from taugate.release.adaptation import DOCUMENTS
+from taugate.release.encoder import CONFIG, MODEL, TOKENIZER, EncoderConfig, Role, Similarity
+from taugate.release.golden import TOLERANCE
+from taugate.retrieval.encoder.encoder import ExportedEncoder
+from taugate.retrieval.vectors import extended, max_norm_above
 
 _SENTENCE = "The threshold of a retrieval system decides which of the passages it has found are worth reading. "
 PROBES = [
@@ -59,7 +59,7 @@ _BATCH, _LONG = 32, 512
 # The graph must not change a similarity by more than a golden query may differ: |Δs| ≤ |Δv| = √(2(1 − cos)).
 MAX_COSINE_DIFFERENCE = TOLERANCE**2 / 2
 # With padding, more queries share a batch, so several are encoded 4 to 9 % faster; a single query is as fast as before
-# (docs/benchmarks/encoder.md).
+# (benchmarks/results/encoder.md).
 _PAD_MULTIPLE = 4
 
 

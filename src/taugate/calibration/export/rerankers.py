@@ -27,14 +27,12 @@ from taugate.calibration.export.torch_model import (
     trace,
 )
 from taugate.errors import EncoderError
-from taugate.retrieval.encoder.encoder import Role
-from taugate.retrieval.encoder.graph import MODEL
-from taugate.retrieval.encoder.tokenizer import TOKENIZER
-from taugate.retrieval.release.adaptation import read_reranker_adaptation
+from taugate.policy.arrays import Float32
+from taugate.release.adaptation import read_reranker_adaptation
+from taugate.release.encoder import MODEL, TOKENIZER, Role
 from taugate.retrieval.rerank.cross_encoder import CONFIG, INPUTS, Activation, CrossEncoder, CrossEncoderConfig
 from taugate.retrieval.rerank.token_encoder import CONFIG as TOKEN_ENCODER_CONFIG
 from taugate.retrieval.rerank.token_encoder import Expansion, TokenEncoder, TokenEncoderConfig
-from taugate.retrieval.vectors import Float32
 
 _STEPS = (0, 1, 5)  # from a probe to the probes that it is paired with: itself, a neighbour, and one of another length
 _ACTIVATIONS: dict[str, Activation] = {"Sigmoid": "sigmoid", "Identity": "identity"}

@@ -16,8 +16,8 @@ from taugate.calibration.export.attention import traceable_attention
 from taugate.calibration.export.model_folder import check_modules, custom_code
 from taugate.calibration.export.weights import needs_separate_weights, separate_weights
 from taugate.errors import EncoderError
-from taugate.retrieval.encoder.encoder import EncoderConfig
-from taugate.retrieval.release.golden import TOLERANCE
+from taugate.release.encoder import EncoderConfig
+from taugate.release.golden import TOLERANCE
 
 _NO_LIMIT = 2**31 - 1  # tokens; StaticEmbedding reads texts of any length
 _TRACED_ROWS = 4096  # of an embedding; tracing reads the token with id 1, and some twenty positions

@@ -26,7 +26,7 @@ import torch
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from taugate.retrieval.encoder.graph import DATA
+from taugate.release.encoder import DATA
 
 # Below it, an encoder is one file, whose export takes up to eight times its weights: at most 1 GiB, less than PyTorch
 # with its libraries. Models of 12 layers and 384 dimensions, the most used ones, have 127 MiB.

@@ -22,22 +22,24 @@ from taugate.calibration.job.reading import check_sizes, read_labelled, sampling
 from taugate.calibration.job.release_stages import Calibration
 from taugate.calibration.job.reranking import most_candidates, try_second_stage
 from taugate.calibration.job.stages import Accepted, Read, accept_search, check_fit, encode_data
-from taugate.calibration.metrics.measure import CalibrationInputs, DrawnQueries
+from taugate.calibration.metrics.inputs import CalibrationInputs
 from taugate.calibration.progress import Job
 from taugate.calibration.provisional import PROVISIONAL, AvailableEvidence
-from taugate.calibration.settings.settings import CalibrationSettings, GateSettings
+from taugate.calibration.settings.settings import CalibrationSettings
+from taugate.data.beir import Dataset
+from taugate.data.generation.near_misses import near_misses
+from taugate.data.vectors import DatasetVectors
 from taugate.errors import EncoderError, InputError, ReleaseError
-from taugate.ingestion.dataset.beir import Dataset
-from taugate.ingestion.dataset.vectors import DatasetVectors
-from taugate.ingestion.queries.near_misses import near_misses
+from taugate.evidence.measure import DrawnQueries
+from taugate.evidence.rules import GateSettings
 from taugate.registry.catalog import current_id
 from taugate.registry.history import calibration_lock
+from taugate.release.adaptation import AdaptationRecord, read_adaptation
+from taugate.release.layout import ENCODER_FOLDERS, FLOAT32_FOLDER, MANIFEST
+from taugate.release.manifest import Manifest, ReleaseManifest
+from taugate.release.verify import verify, verify_searchable
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.engines.engine import Engine
-from taugate.retrieval.release.adaptation import AdaptationRecord, read_adaptation
-from taugate.retrieval.release.layout import ENCODER_FOLDERS, FLOAT32_FOLDER, MANIFEST
-from taugate.retrieval.release.manifest import Manifest, ReleaseManifest
-from taugate.retrieval.release.verify import verify, verify_searchable
 from taugate.retrieval.vectors import max_norm_above, were_normalized
 
 

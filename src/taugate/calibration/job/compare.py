@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from taugate.calibration.acceptance.baseline import RankingOutcomes, SearchTrial
+from taugate.calibration.acceptance.baseline import SearchTrial
 from taugate.calibration.comparison.encoders import EncoderComparison, EncoderCost, MeasuredEncoder
 from taugate.calibration.comparison.measures import EncoderMeasures, ParaphrasedQueries, encode_with, measure_encoder
 from taugate.calibration.encoding.source import RequestedEncoder
@@ -14,9 +14,11 @@ from taugate.calibration.job.calibration import CalibrationRequest, run_stages
 from taugate.calibration.job.release_stages import Calibration
 from taugate.calibration.progress import Job
 from taugate.calibration.settings.settings import CalibrationSettings
-from taugate.retrieval.encoder.encoder import FILES, ExportedEncoder, Role
-from taugate.retrieval.names import METHODS
-from taugate.retrieval.vectors import dense_of, require_in_memory
+from taugate.evidence.acceptance import RankingOutcomes
+from taugate.policy.arrays import dense_of, require_in_memory
+from taugate.release.encoder import FILES, Role
+from taugate.release.names import METHODS
+from taugate.retrieval.encoder.encoder import ExportedEncoder
 
 # Queries timed one by one, and documents in a batch: some seconds for a large encoder. The shortest of a few times is
 # that of a machine with nothing else to do.

@@ -5,19 +5,20 @@ from pathlib import Path
 
 from taugate.calibration.acceptance.cheaper_search import check_index_trainable
 from taugate.calibration.encoding.input_options import InputOptions
-from taugate.calibration.metrics.clusters import SamplingUnits, how_drawn
-from taugate.calibration.metrics.documents import MIN_CALIBRATING, held_out
-from taugate.calibration.metrics.ranking import max_own_passages, own_passages_of
+from taugate.calibration.metrics.inputs import how_drawn, units_of
+from taugate.calibration.metrics.judging import max_own_passages, own_passages_of
 from taugate.calibration.progress import Job
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.threshold.strata import QueryStrata
+from taugate.data.beir import Dataset, read_dataset, read_people
+from taugate.data.judgements import GENERATED, HUMAN, TRAFFIC
+from taugate.data.labelled_queries import LabelledQueries
+from taugate.data.location import default_split, local_folder
 from taugate.errors import InputError
-from taugate.ingestion.dataset.beir import Dataset, read_dataset, read_people
-from taugate.ingestion.dataset.judgements import GENERATED, HUMAN, TRAFFIC
-from taugate.ingestion.dataset.labelled_queries import LabelledQueries
-from taugate.ingestion.dataset.location import default_split, local_folder
+from taugate.evidence.clusters import SamplingUnits
+from taugate.evidence.divisions import MIN_CALIBRATING, held_out
+from taugate.release.evidence import Drawn
 from taugate.retrieval.engines.engine import external
-from taugate.retrieval.release.evidence import Drawn
 
 _MAX_SIMILARITIES = 50_000_000  # 200 times the default; about 1 GB while COE and ROE are computed
 
@@ -63,7 +64,7 @@ def check_calibrating(dataset: LabelledQueries, settings: CalibrationSettings) -
             f"{calibrating}; label more, or leave the option out"
         )
     if settings.abstention is not None:
-        settings.abstention.check(dataset)
+        settings.abstention.check(dataset.split, len(dataset.unanswerable))
 
 
 def read_labelled(
@@ -125,7 +126,7 @@ def sampling_units(dataset: LabelledQueries, settings: CalibrationSettings, job:
     drawn: Drawn | None = None if settings.drawn == "auto" else settings.drawn
     if settings.drawn == "auto" and labels == "queries":
         drawn = labels
-    units = SamplingUnits.of_queries(dataset.answerable, drawn)
+    units = units_of(dataset.answerable, drawn)
     if drawn == "queries" and labels == "documents":
         job.report(
             f"warning: --drawn queries: the queries of split {dataset.split} were made from documents, so what is "

@@ -10,8 +10,8 @@ from typing import TypeVar, cast
 from taugate.calibration.encoding.endpoint_source import REPLY_TOLERANCE
 from taugate.calibration.inherited import Inherited
 from taugate.calibration.job.stages import Accepted, EncodedData, Read, write_files
-from taugate.calibration.metrics.documents import chance_of_a_hit
-from taugate.calibration.metrics.measure import StudyInputs
+from taugate.calibration.metrics.inputs import StudyInputs
+from taugate.calibration.metrics.judging import chance_of_a_hit
 from taugate.calibration.progress import Job
 from taugate.calibration.provisional import AvailableEvidence, calibration_record
 from taugate.calibration.report.page import render
@@ -19,14 +19,13 @@ from taugate.calibration.study.decide import Decided, decide
 from taugate.calibration.study.outcomes import Calibrated, checked_answers, drift_reference, seen_hits
 from taugate.calibration.study.run import RunInputs
 from taugate.calibration.study.study import Study, study
+from taugate.data.labelled_queries import LabelledQueries
 from taugate.drift.alarm import sensitivity
-from taugate.ingestion.dataset.labelled_queries import LabelledQueries
 from taugate.registry import writer
-from taugate.retrieval.encoder.encoder import ExportedEncoder
-from taugate.retrieval.release.adaptation import AdaptationRecord
-from taugate.retrieval.release.evidence import DriftRecord
-from taugate.retrieval.release.layout import GOLDEN, REFERENCE
-from taugate.retrieval.release.manifest import (
+from taugate.release.adaptation import AdaptationRecord
+from taugate.release.evidence import DriftRecord
+from taugate.release.layout import GOLDEN, REFERENCE
+from taugate.release.manifest import (
     DataFile,
     DataRecord,
     EncoderRecord,
@@ -35,11 +34,12 @@ from taugate.retrieval.release.manifest import (
     RetrieverRecord,
     RunManifest,
 )
-from taugate.retrieval.release.outcome_records import BootstrapRecord
-from taugate.retrieval.release.records import CalibrationRecord, CheckedAnswers
-from taugate.retrieval.release.search_records import LexicalRecord
-from taugate.retrieval.release.state import UpdateRecord, WithdrawnRecord
-from taugate.retrieval.release.summary import summary_of
+from taugate.release.outcome_records import BootstrapRecord
+from taugate.release.records import CalibrationRecord, CheckedAnswers
+from taugate.release.state import UpdateRecord, WithdrawnRecord
+from taugate.release.summary import summary_of
+from taugate.retrieval.encoder.encoder import ExportedEncoder
+from taugate.retrieval.index.lexical import lexical_record
 
 M = TypeVar("M", bound=ReleaseManifest)
 
@@ -121,7 +121,7 @@ class Calibration:
             query_set=texts.query_set,
             encoder_fit=read.fit,
             engine=search.engine,
-            lexical=None if search.lexical_part is None else LexicalRecord.of(*search.lexical_part),
+            lexical=None if search.lexical_part is None else lexical_record(*search.lexical_part),
             gate=list(search.gate),
             skipped=list(search.skipped) or None,
             second_stage=None if second is None else second.record,

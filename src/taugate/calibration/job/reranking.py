@@ -14,29 +14,36 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from taugate.calibration.acceptance.baseline import speeds
 from taugate.calibration.acceptance.better_lists import CheaperStage, JudgedStage, separation_in_words
 from taugate.calibration.acceptance.cheaper_search import FASTER
-from taugate.calibration.acceptance.gate import gate_line, speeds
 from taugate.calibration.encoding.rerankers import RequestedReranker, cheaper_reranker
 from taugate.calibration.encoding.source import CheaperPrecision
 from taugate.calibration.inherited import Inherited
-from taugate.calibration.metrics.measure import CalibrationInputs
+from taugate.calibration.metrics.inputs import CalibrationInputs
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.study.corpus import CorpusSearch
 from taugate.calibration.study.decide import decide
 from taugate.calibration.study.reranked import RerankedSearch, score_pairs
 from taugate.calibration.study.study import Study, study
 from taugate.errors import EncoderError
+from taugate.evidence.acceptance import gate_line
+from taugate.policy.score_relevance import SCALES
+from taugate.release.adaptation import RerankerAdaptation
+from taugate.release.golden import TOLERANCE
+from taugate.release.layout import FIRST_STAGE_FOLDER, RERANKER_FOLDER
+from taugate.release.search_records import (
+    FirstStageRecord,
+    GateRecord,
+    KnownPair,
+    SecondStageRecord,
+    TokenVectorsRecord,
+)
 from taugate.retrieval.encoder.bert import processor_path
-from taugate.retrieval.policy.score_relevance import SCALES
-from taugate.retrieval.release.adaptation import RerankerAdaptation
-from taugate.retrieval.release.folders import ModelsFolder, RerankerFolder
-from taugate.retrieval.release.golden import TOLERANCE
-from taugate.retrieval.release.layout import FIRST_STAGE_FOLDER, RERANKER_FOLDER
-from taugate.retrieval.release.search_records import FirstStageRecord, GateRecord, SecondStageRecord, TokenVectorsRecord
+from taugate.retrieval.folders import ModelsFolder, RerankerFolder
 from taugate.retrieval.rerank.cross_encoder import CrossEncoder
 from taugate.retrieval.rerank.late_interaction import token_vectors_of
-from taugate.retrieval.rerank.reranker import KnownPair, Reranker, TextReranker
+from taugate.retrieval.rerank.reranker import Reranker, TextReranker
 from taugate.storage.files import sha256_json
 
 # In float32, 50 take a cross-encoder of six layers the default deadline; fewer than 10 would hardly be more than K.
@@ -349,4 +356,4 @@ def _record(
 def token_vectors_record(reranker: Reranker) -> TokenVectorsRecord | None:
     """Describe the stored token vectors; None of other kinds than late interaction."""
     vectors = token_vectors_of(reranker)
-    return None if vectors is None else TokenVectorsRecord.of(vectors, range(len(vectors)))
+    return None if vectors is None else TokenVectorsRecord.of(vectors.dimension, vectors.counts(range(len(vectors))))

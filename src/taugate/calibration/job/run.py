@@ -10,23 +10,23 @@ import numpy as np
 from taugate.calibration.job.calibration import check_releases, current_manifest
 from taugate.calibration.job.reading import check_bootstraps, check_calibrating, sampling_units
 from taugate.calibration.job.release_stages import decide_release, run_manifest, write_release
-from taugate.calibration.metrics.measure import DrawnQueries
 from taugate.calibration.progress import Job
 from taugate.calibration.provisional import PROVISIONAL, AvailableEvidence
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.study.outcomes import Calibrated, drift_reference, golden_rows, query_outcomes
 from taugate.calibration.study.run import RunInputs, RunSearch
 from taugate.calibration.study.study import study
-from taugate.ingestion.runs.judged_run import JudgedRun
-from taugate.ingestion.runs.run import Run
+from taugate.data.runs.judged_run import JudgedRun
+from taugate.data.runs.run import Run
+from taugate.evidence.measure import DrawnQueries
+from taugate.policy.score_relevance import SCALES, ScoreScale
 from taugate.registry.history import calibration_lock
+from taugate.release.layout import GOLDEN, OUTCOMES, REFERENCE, REPORT
+from taugate.release.manifest import RetrieverRecord, RunManifest
 from taugate.retrieval import golden_results
+from taugate.retrieval.folders import ModelsFolder
 from taugate.retrieval.gate import ScoredResult
 from taugate.retrieval.golden_results import GoldenResults
-from taugate.retrieval.policy.score_relevance import SCALES, ScoreScale
-from taugate.retrieval.release.folders import ModelsFolder
-from taugate.retrieval.release.layout import GOLDEN, OUTCOMES, REFERENCE, REPORT
-from taugate.retrieval.release.manifest import RetrieverRecord, RunManifest
 from taugate.storage.files import sha256_json
 
 

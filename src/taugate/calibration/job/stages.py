@@ -18,8 +18,7 @@ from taugate.calibration.encoding.source import Encoders
 from taugate.calibration.engines.upload import UploadedCorpus
 from taugate.calibration.inherited import Inherited
 from taugate.calibration.job.reranking import AcceptedSecondStage
-from taugate.calibration.metrics.measure import CalibrationInputs
-from taugate.calibration.metrics.ranking import JudgedQueries
+from taugate.calibration.metrics.inputs import CalibrationInputs
 from taugate.calibration.progress import Job
 from taugate.calibration.query_set.warnings import truncation_warning
 from taugate.calibration.relevance.probes import LabelledSearch
@@ -32,17 +31,13 @@ from taugate.calibration.study.outcomes import (
     query_outcomes,
 )
 from taugate.calibration.study.reranked import RerankedSearch
-from taugate.ingestion.dataset.beir import Dataset
-from taugate.retrieval.documents.metadata import Metadata
-from taugate.retrieval.documents.store import DocumentStore
-from taugate.retrieval.engines.engine import Engine
-from taugate.retrieval.index.hybrid import vector_index
-from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.release import queries
-from taugate.retrieval.release.adaptation import AdaptationRecord
-from taugate.retrieval.release.folders import MeasuredFolder, ModelsFolder
-from taugate.retrieval.release.golden import GoldenQuery
-from taugate.retrieval.release.layout import (
+from taugate.data.beir import Dataset
+from taugate.evidence.ranking import JudgedQueries
+from taugate.release import queries
+from taugate.release.adaptation import AdaptationRecord
+from taugate.release.files import MeasuredFolder
+from taugate.release.golden import GoldenQuery
+from taugate.release.layout import (
     ENCODER_FOLDER,
     FLOAT32_FOLDER,
     OUTCOMES,
@@ -51,9 +46,15 @@ from taugate.retrieval.release.layout import (
     QUESTIONS,
     REFERENCE,
 )
-from taugate.retrieval.release.loading import CorpusFolder, EncoderFolder
-from taugate.retrieval.release.manifest import ReleaseManifest
-from taugate.retrieval.release.records import EncoderFitRecord, TrainedSimilarity
+from taugate.release.manifest import ReleaseManifest
+from taugate.release.records import EncoderFitRecord, TrainedSimilarity
+from taugate.retrieval.documents.metadata import Metadata
+from taugate.retrieval.documents.store import DocumentStore
+from taugate.retrieval.engines.engine import Engine
+from taugate.retrieval.folders import ModelsFolder
+from taugate.retrieval.index.hybrid import vector_index
+from taugate.retrieval.index.top_k import TopK
+from taugate.retrieval.loading import CorpusFolder, EncoderFolder
 
 
 def write_files(

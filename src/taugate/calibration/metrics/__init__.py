@@ -1,1 +1,1 @@
-"""Accuracy, NDCG and the papers' measures, with bootstrapped intervals."""
+"""Judges what a search found for labelled queries, and measures vectors as the papers do."""

@@ -30,10 +30,9 @@ from numpy.typing import NDArray
 from scipy import stats
 from threadpoolctl import threadpool_limits
 
-from taugate.retrieval.release.evidence import Interval, IsotropyRecord
-from taugate.retrieval.vectors import CorpusVectors, Float32, Projection, moments
-
-Float64 = NDArray[np.float64]
+from taugate.policy.arrays import CorpusVectors, Float32, Float64, moments
+from taugate.release.evidence import Interval, IsotropyRecord
+from taugate.retrieval.vectors import Projection
 
 MIN_TAIL = 10  # eigenvalues, as in the paper
 _BOOTSTRAPS = 1000

@@ -9,18 +9,13 @@ from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 from threadpoolctl import threadpool_limits
 
-from taugate.calibration.metrics.clusters import (
-    cluster_bootstrap,
-    clusters,
-    effective_sample_size,
-    intra_cluster_correlation,
-)
-from taugate.calibration.metrics.documents import Parents
-from taugate.calibration.metrics.ranking import JudgedQueries
+from taugate.calibration.metrics.inputs import clusters
 from taugate.calibration.query_set.warnings import QuerySetSigns, query_set_warnings
-from taugate.ingestion.dataset.labelled_queries import LabelledQuery
-from taugate.retrieval.release.records import QuerySetRecord
-from taugate.retrieval.vectors import CorpusVectors, Float32, blocks
+from taugate.data.labelled_queries import LabelledQuery
+from taugate.evidence.clusters import cluster_bootstrap, effective_sample_size, intra_cluster_correlation
+from taugate.evidence.ranking import JudgedQueries, Parents
+from taugate.policy.arrays import CorpusVectors, Float32, blocks
+from taugate.release.records import QuerySetRecord
 
 # In standard deviations of S_rand, so that encoders with high and with low similarities are comparable.
 MARGIN = 3.0

@@ -30,19 +30,19 @@ from taugate.calibration.encoding.corpus import EncodedTexts
 from taugate.calibration.encoding.input_options import DEFAULT_TOKENS
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
 from taugate.calibration.formats import percent
-from taugate.calibration.metrics.documents import relevant_passages
-from taugate.ingestion.dataset.beir import Dataset
-from taugate.ingestion.dataset.labelled_queries import LabelledQuery
+from taugate.calibration.metrics.judging import relevant_passages
+from taugate.data.beir import Dataset
+from taugate.data.labelled_queries import LabelledQuery
+from taugate.release.records import MIN_QUERIES
 from taugate.retrieval.index.hybrid import vector_index
 from taugate.retrieval.index.top_k import Index
 from taugate.retrieval.index.words import UNSPACED
-from taugate.retrieval.release.records import MIN_QUERIES
 
 Shingles = NDArray[np.uint64]
 
 # A query copies its document if this share of its shingles occurs in it. On the public sets on which it was chosen, it
 # is reached by 94 % of the crops of six words or more, and by 7 % of the human queries at most
-# (docs/research/label-checks.md).
+# (benchmarks/decisions.md).
 COPIED = 0.6
 # Fewer words are a name or a phrase that any person would take from the document.
 MIN_WORDS = 6

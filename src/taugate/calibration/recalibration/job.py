@@ -31,21 +31,21 @@ from taugate.calibration.recalibration.settings import (
 )
 from taugate.calibration.recalibration.trial import TrialResult, ask_to_reload, try_release
 from taugate.calibration.update.job import update
+from taugate.data.beir import digest_of_splits
+from taugate.data.corpus import CORPUS
+from taugate.data.judgements import GENERATED, qrels_of, splits_in
+from taugate.data.lines import stored_file
+from taugate.data.location import is_url, local_folder
+from taugate.data.queries import QUERIES
+from taugate.data.traffic import NothingLearnedError, learn_from_traffic
+from taugate.data.vectors import vector_digests
 from taugate.errors import EncoderError, EngineUnavailable, InputError, ReleaseError
-from taugate.ingestion.dataset.beir import digest_of_splits
-from taugate.ingestion.dataset.corpus import CORPUS
-from taugate.ingestion.dataset.judgements import GENERATED, qrels_of, splits_in
-from taugate.ingestion.dataset.lines import stored_file
-from taugate.ingestion.dataset.location import is_url, local_folder
-from taugate.ingestion.dataset.queries import QUERIES
-from taugate.ingestion.dataset.vectors import vector_digests
-from taugate.ingestion.labels.traffic import NothingLearnedError, learn_from_traffic
 from taugate.registry import promotion
 from taugate.registry.catalog import find, parent_of, pointed_id, release_ids
 from taugate.registry.promotion import SatisfiedRule
-from taugate.retrieval.release.layout import SHADOW
-from taugate.retrieval.release.manifest import Manifest
-from taugate.retrieval.release.verify import verify_searchable
+from taugate.release.layout import SHADOW
+from taugate.release.manifest import Manifest
+from taugate.release.verify import verify_searchable
 from taugate.storage.files import sha256_file, sha256_json
 from taugate.storage.folders import exclusive_lock
 

@@ -11,20 +11,20 @@ from taugate.calibration.comparison.publish import Promotion, Published
 from taugate.calibration.comparison.rule import QUANTITIES
 from taugate.calibration.encoding.cache import CorpusChanges, CorpusDigests
 from taugate.calibration.engines.upload import documents_in
-from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.progress import Job
 from taugate.calibration.recalibration.trial import TrialResult, TrialSettings
-from taugate.calibration.risk.evidence import paired_losses
-from taugate.calibration.settings.rules import CONFIDENCE
 from taugate.calibration.settings.update import UpdateSettings
 from taugate.calibration.update.job import CheckRecord
 from taugate.errors import InputError
-from taugate.retrieval.release.evidence import Interval, Record
-from taugate.retrieval.release.layout import OUTCOMES
-from taugate.retrieval.release.manifest import Manifest
-from taugate.retrieval.release.promises import promises, stated
-from taugate.retrieval.release.queries import Outcomes
-from taugate.retrieval.release.verify import verify_searchable
+from taugate.evidence.clusters import SamplingUnits
+from taugate.evidence.risk.losses import paired_losses
+from taugate.evidence.rules import CONFIDENCE
+from taugate.release.evidence import Interval, Record
+from taugate.release.layout import OUTCOMES
+from taugate.release.manifest import Manifest
+from taugate.release.promises import promises, stated
+from taugate.release.queries import Outcomes
+from taugate.release.verify import verify_searchable
 from taugate.storage.files import atomic_write, read_bounded
 
 _PATHS = {"nothing": "Nothing to do", "check": "Checked", "calibration": "New calibration"}

@@ -9,24 +9,23 @@ from typing import get_args
 from taugate.calibration.acceptance.better_lists import PROVISIONAL_WEIGHT
 from taugate.calibration.encoding.input_options import InputOptions
 from taugate.calibration.encoding.source import RequestedEncoder
-from taugate.calibration.settings.rules import AbstentionRule, ThresholdRule
 from taugate.calibration.settings.settings import (
     CalibrationSettings,
     CandidateSettings,
-    GateSettings,
     IndexChoice,
     LexicalChoice,
     PrecisionChoice,
     ProjectionChoice,
-    requested_margin,
 )
 from taugate.calibration.settings.update import kept_rule, requested_rule
+from taugate.data.judgements import GENERATED, HUMAN, TRAFFIC
 from taugate.errors import InputError
-from taugate.ingestion.dataset.judgements import GENERATED, HUMAN, TRAFFIC
+from taugate.evidence.rules import AbstentionRule, GateSettings, ThresholdRule, requested_margin
+from taugate.release.manifest import Manifest
+from taugate.release.names import METHODS, Kind
+from taugate.release.search_records import GateRecord
 from taugate.retrieval.encoder.loading import VECTORS
-from taugate.retrieval.names import METHODS, Kind
-from taugate.retrieval.release.manifest import Manifest
-from taugate.retrieval.release.search_records import GateRecord
+from taugate.retrieval.engines.engine import IN_PROCESS
 
 
 def inherited_settings(manifest: Manifest) -> CalibrationSettings:
@@ -47,7 +46,7 @@ def inherited_settings(manifest: Manifest) -> CalibrationSettings:
         refuse="auto" if manifest.refusal is not None and manifest.refusal.is_default else "off",
         candidates=_candidates(manifest),
         labels=(HUMAN, *before[1:]) if before else (),
-        engine="faiss" if manifest.engine is None else manifest.engine.kind,
+        engine=IN_PROCESS if manifest.engine is None else manifest.engine.kind,
         accept_vectors=bool(manifest.accepts_vectors),
     )
 

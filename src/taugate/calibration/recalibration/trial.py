@@ -15,10 +15,10 @@ from urllib.parse import urlsplit, urlunsplit
 from prometheus_client.parser import text_string_to_metric_families
 
 from taugate.calibration.progress import Job
-from taugate.calibration.settings.settings import WIDEST_MARGIN
 from taugate.errors import InputError
+from taugate.evidence.rules import WIDEST_MARGIN
 from taugate.registry import promotion
-from taugate.retrieval.release.verify import TrustedKeys
+from taugate.release.verify import TrustedKeys
 from taugate.storage.loopback import is_on_loopback
 
 DEFAULT_QUERIES, DEFAULT_SECONDS = 200, 600.0

@@ -1,1 +1,1 @@
-"""Estimates probabilities of relevance from the similarities of labelled queries."""
+"""Fits models of relevance on the labelled queries of a corpus or a run, and finds questions without an answer."""

@@ -9,8 +9,8 @@ page of it answers the query.
 With questions that no document answers, relevance is P(on topic) · P(relevant | on topic), recalibrated for a mixture
 of answerable and unanswerable queries. Off-topic questions fit the first factor. Questions close to the documents only
 take part in the recalibration: a factor that tells them from answerable queries has no lower calibration error, and
-moves results of answerable queries below those of others, so that cuts keep more (docs/research/calibration.md,
-"Questions without an answer").
+moves results of answerable queries below those of others, so that cuts keep more (benchmarks/decisions.md,
+"Relevance of questions without an answer").
 """
 
 from dataclasses import dataclass, replace
@@ -20,71 +20,31 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from taugate.calibration.encoding.corpus import EncodedTexts, Lengths
-from taugate.calibration.metrics.documents import QueryRoles
-from taugate.calibration.metrics.ranking import JudgedQueries
-from taugate.calibration.relevance.fitting import (
+from taugate.evidence.divisions import QueryRoles
+from taugate.evidence.ranking import JudgedQueries
+from taugate.evidence.relevance.fitting import (
     SUREST,
+    AppliedRelevance,
+    EstimatedRelevance,
     RelevanceFit,
     Unanswered,
     UnansweredQuestions,
     fit_logistic,
     fit_relevance,
     kind_shares,
+    lowest_scores,
     map_probabilities,
 )
-from taugate.retrieval.policy.background import (
-    Background,
-    ComputedBackground,
-    Float64,
-    ReadDocuments,
-    mean_and_covariance,
-)
-from taugate.retrieval.policy.relevance import FEATURES, QUERY_FEATURES, Logistic, OnTopic, Relevance, features
-from taugate.retrieval.policy.score_relevance import Components, ScoreRelevance, score_features
-from taugate.retrieval.vectors import CorpusVectors, Float32, QueryVectors
+from taugate.policy.arrays import CorpusVectors, Float64, QueryVectors, mean_and_covariance
+from taugate.policy.background import Background, ComputedBackground, ReadDocuments
+from taugate.policy.relevance import FEATURES, QUERY_FEATURES, Logistic, OnTopic, Relevance, features
+from taugate.policy.score_relevance import Components, ScoreRelevance, score_features
 
 # C of the factor P(on topic), and the share of off-topic questions that it assumes. With a half, as in the mixture, it
 # also lowers unusual queries that have an answer, and cuts by probability keep up to .03 more results. Of .5, .1, .03
 # and .01 and of .03, 1 and 30, on cosqa and covidqa_chunks, this share and C have the lowest Brier score on off-topic
 # questions among those that keep no more results at a loss of 2 and 5 %.
 _ON_TOPIC_STRENGTH, _OFF_TOPIC_SHARE = 1.0, 0.1
-
-
-@dataclass(frozen=True)
-class AppliedRelevance:
-    """A model of relevance with its probabilities for all results.
-
-    Attributes:
-        relevance: The model with the background that describes queries and results, or a model of scores alone.
-        answerable: (n, K) float32 probabilities of the answerable queries' results.
-        unanswered: Questions that took part in the fit or measure it; None if the model takes for granted that every
-            query has an answer.
-    """
-
-    relevance: Relevance | ScoreRelevance
-    answerable: Float32
-    unanswered: Unanswered | None
-
-    @property
-    def of_vectors(self) -> Relevance | None:
-        """The model, if it reads vectors."""
-        return self.relevance if isinstance(self.relevance, Relevance) else None
-
-    @property
-    def of_scores(self) -> ScoreRelevance | None:
-        """The model, if it reads scores alone."""
-        return self.relevance if isinstance(self.relevance, ScoreRelevance) else None
-
-
-@dataclass(frozen=True)
-class EstimatedRelevance(AppliedRelevance):
-    """A model fitted in this calibration, with its probabilities.
-
-    Attributes:
-        fit: The model before recalibration.
-    """
-
-    fit: RelevanceFit
 
 
 @dataclass(frozen=True)
@@ -244,9 +204,3 @@ def estimate_score_relevance(
             unanswered=None,
             fit=fitted,
         )
-
-
-def lowest_scores(components: Components, rows: NDArray[np.int64]) -> dict[str, float]:
-    """Return the lowest score of each component, by name, that is not missing in some rows; 0 if all are."""
-    given = {name: values[rows][~np.isnan(values[rows])] for name, values in components.items()}
-    return {name: float(values.min()) if values.size else 0.0 for name, values in given.items()}

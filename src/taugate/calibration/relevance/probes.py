@@ -1,27 +1,33 @@
 """Questions that no document answers, with their results: what ρ and relevance are chosen by and measured on.
 
 There are three kinds: questions about other subjects, which ship with Taugate; near misses, made from labelled queries
-(`taugate.ingestion.queries.near_misses`, and labelled queries without the documents that answer them); and the user's
+(`taugate.data.generation.near_misses`, and labelled queries without the documents that answer them); and the user's
 own unanswerable queries.
 """
 
 import re
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from taugate.calibration.encoding.corpus import EncodedTexts
-from taugate.calibration.metrics.measure import DeepFigures, SearchedQueries
-from taugate.calibration.relevance.fitting import UnansweredQuestions
-from taugate.calibration.relevance.model import AppliedRelevance
-from taugate.ingestion.dataset.beir import Dataset
+from taugate.calibration.metrics.inputs import DeepFigures, SearchedQueries, clusters
+from taugate.calibration.metrics.judging import judge_queries
+from taugate.calibration.relevance.model import estimate_relevance
+from taugate.data.beir import Dataset
+from taugate.evidence.clusters import SamplingUnits
+from taugate.evidence.divisions import QueryRoles
+from taugate.evidence.relevance.fitting import AppliedRelevance, UnansweredQuestions
+from taugate.policy.arrays import Float32, QueryVectors, Ranking
+from taugate.policy.policy import Mask
+from taugate.policy.relevance import Relevance
+from taugate.release.outcome_records import Machine
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.index.hybrid import words_of
-from taugate.retrieval.index.top_k import Index, TopK
-from taugate.retrieval.policy.policy import Mask
-from taugate.retrieval.vectors import Float32
+from taugate.retrieval.index.top_k import Index, Searchable
 
 Positions = NDArray[np.int64]
 # Words of four letters or more carry the subject of a question; shorter ones are mostly function words.
@@ -105,7 +111,7 @@ class LabelledSearch(SearchedQueries):
         return ~seem_answered(self.dataset, self.off_topic.top, right_answers)
 
 
-def seem_answered(dataset: Dataset, top: TopK, right_answers: Float32) -> Mask:
+def seem_answered(dataset: Dataset, top: Ranking, right_answers: Float32) -> Mask:
     """Return a mask of the off-topic questions that the corpus seems to answer, (o,) bool.
 
     Such a question scores above the median right answer, and its best result has half of its words.
@@ -124,7 +130,7 @@ def seem_answered(dataset: Dataset, top: TopK, right_answers: Float32) -> Mask:
     return answered
 
 
-def removed_documents(dataset: Dataset, encoded: EncodedTexts, index: Index, k: int) -> tuple[TopK, Positions]:
+def removed_documents(dataset: Dataset, encoded: EncodedTexts, index: Index, k: int) -> tuple[Ranking, Positions]:
     """Search answerable queries, and take the documents that answer them out of the results.
 
     Args:
@@ -147,7 +153,7 @@ def removed_documents(dataset: Dataset, encoded: EncodedTexts, index: Index, k: 
     )
     rows = np.flatnonzero((~removed).sum(axis=1) >= k)
     order = np.argsort(removed[rows], axis=1, kind="stable")[:, :k]
-    kept = TopK(
+    kept = Ranking(
         np.take_along_axis(top.scores[rows], order, axis=1), np.take_along_axis(top.positions[rows], order, axis=1)
     )
     return kept, rows
@@ -156,3 +162,57 @@ def removed_documents(dataset: Dataset, encoded: EncodedTexts, index: Index, k: 
 def _shares_words(question: str, text: str) -> bool:
     words = {*_WORD.findall(question.casefold())}
     return bool(words) and len(words & {*_WORD.findall(text.casefold())}) >= _MIN_SHARED * len(words)
+
+
+@dataclass(frozen=True)
+class ResultScorer:
+    """Scores results by a model that has not seen users' queries, so that their judgements can correct it.
+
+    Attributes:
+        model: Model fitted on generated queries; None if these are too few, and the share of the largest possible
+            score of a result is used.
+        max_score: Largest score of a result: 1 for the cosine, 1 + w with a lexical part.
+    """
+
+    model: Relevance | None
+    max_score: float = 1.0
+
+    @classmethod
+    def fit(cls, dataset: Dataset, encoded: EncodedTexts, index: Searchable, k: int, seed: int) -> Self:
+        """Fit the model on the generated queries.
+
+        Args:
+            dataset: Data set with the generated queries.
+            encoded: Vectors of the data set.
+            index: Index of the documents.
+            k: K, the number of results per query.
+            seed: Seed of the division into queries that fit the model and queries that recalibrate it.
+        """
+        hybrid = words_of(index)
+        similarity = cls(None, 1.0 if hybrid is None else 1.0 + hybrid.weight)
+        generated = [] if dataset.other_queries is None else dataset.other_queries.generated
+        if encoded.generated is None or not generated:
+            return similarity
+        judged = judge_queries(generated, encoded.generated, index, k, dataset.documents.parents)
+        roles = QueryRoles.assign(np.arange(len(judged)), SamplingUnits.from_clusters(clusters(generated)), seed)
+        if roles is None:
+            return similarity
+        fitted = estimate_relevance(judged, encoded.generated, roles, encoded.documents, encoded.lengths)
+        return cls(fitted.of_vectors) if fitted and fitted.of_vectors else similarity
+
+    @property
+    def name(self) -> Machine:
+        """Name of the machine in the manifest."""
+        return Machine.SIMILARITY if self.model is None else Machine.GENERATED
+
+    def score(self, vectors: QueryVectors, top: Ranking) -> Float32:
+        """Return the score of each result, (q, K) float32 in 0…1.
+
+        Args:
+            vectors: (q, d) float32 vectors of the queries.
+            top: (q, K) results of the queries.
+        """
+        if self.model is not None:
+            return self.model.estimate(vectors, top)
+        shares: Float32 = np.clip(top.scores / np.float32(self.max_score), 0.0, 1.0)
+        return shares

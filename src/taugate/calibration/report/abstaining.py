@@ -8,14 +8,14 @@ from numpy.typing import NDArray
 
 from taugate.calibration.charts import Axis, Chart, Dot, Figure, LegendEntry
 from taugate.calibration.formats import percent
-from taugate.calibration.metrics.measure import abstention, risk_coverage
-from taugate.calibration.metrics.ranking import ScoredQueries
 from taugate.calibration.study.outcomes import Calibrated
-from taugate.retrieval.policy.names import PolicyKind
-from taugate.retrieval.policy.policy import POLICIES
-from taugate.retrieval.release.outcome_records import Abstention
-from taugate.retrieval.release.refusal_records import RequestedLimits
-from taugate.retrieval.vectors import Float32
+from taugate.evidence.measure import abstention, risk_coverage
+from taugate.evidence.ranking import ScoredQueries
+from taugate.policy.arrays import Float32
+from taugate.policy.names import PolicyKind
+from taugate.policy.policy import POLICIES
+from taugate.release.outcome_records import Abstention
+from taugate.release.refusal_records import RequestedLimits
 
 _POINTS = 200
 _SERIES = ("s-accuracy", "s-random", "s-ndcg")  # a solid line for the score in force, which is the first

@@ -10,13 +10,13 @@ from scipy.special import expit, logit
 
 from taugate.calibration.charts import Axis, Chart, Dot, Figure, LegendEntry
 from taugate.calibration.formats import brief, count, fixed, percent
-from taugate.calibration.metrics.measure import Rows, bootstrapped
 from taugate.calibration.study.outcomes import Calibrated
-from taugate.retrieval.names import METHODS
-from taugate.retrieval.policy.names import Metric, PolicyKind
-from taugate.retrieval.policy.policy import POLICIES, keep
-from taugate.retrieval.release.evidence import RelevanceRecord, ReliabilityBin
-from taugate.retrieval.vectors import Float32
+from taugate.evidence.measure import Rows, bootstrapped
+from taugate.policy.arrays import Float32
+from taugate.policy.names import Metric, PolicyKind
+from taugate.policy.policy import POLICIES, keep
+from taugate.release.evidence import RelevanceRecord, ReliabilityBin
+from taugate.release.names import METHODS
 
 _THRESHOLDS = 60
 # Queries drawn for one point of a band: twice the default of 500 × 100.

@@ -8,9 +8,9 @@ from markupsafe import Markup
 
 from taugate.calibration.charts import Axis, Chart, Dot, Figure, LegendEntry
 from taugate.calibration.formats import NOTHING, count, fixed, limits, percent
-from taugate.retrieval.release.manifest import Manifest
-from taugate.retrieval.release.measures import Distances, EncoderRow, MeasuresRecord, PowerLawRecord, SeparationRecord
-from taugate.retrieval.release.search_records import GateRecord, PairedLoss, candidate_name
+from taugate.release.manifest import Manifest
+from taugate.release.measures import Distances, EncoderRow, MeasuresRecord, PowerLawRecord, SeparationRecord
+from taugate.release.search_records import GateRecord, PairedLoss, candidate_name
 
 _WIDTH, _HEIGHT, _EDGE = 150, 18, 4
 _REQUESTED = ("precision", "projection", "index", "rerank")  # kinds that are only judged if an option asks for them

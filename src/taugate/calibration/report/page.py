@@ -7,7 +7,6 @@ from functools import cache
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined, Template
 
-from taugate.calibration.abstention.words import SCORES
 from taugate.calibration.encoding.encoder_fit import encoder_fit_warnings
 from taugate.calibration.encoding.input_options import input_warnings, prompts_in_words
 from taugate.calibration.formats import (
@@ -47,16 +46,17 @@ from taugate.calibration.report.terminal import (
     unrestricted,
 )
 from taugate.calibration.report.tradeoff import lost_queries, rule_standings, tradeoff_figures
-from taugate.calibration.settings.rules import MAX_EMPTY
 from taugate.calibration.study.outcomes import Calibrated
-from taugate.ingestion.dataset.labelled_queries import left_out_notes
+from taugate.data.labelled_queries import left_out_notes
+from taugate.evidence.abstention.words import SCORES
+from taugate.evidence.rules import MAX_EMPTY
+from taugate.policy.policy import POLICIES
+from taugate.policy.score_relevance import SCALES
 from taugate.registry.writer import CREATED_AT, RELEASE_ID
-from taugate.retrieval.policy.policy import POLICIES
-from taugate.retrieval.policy.score_relevance import SCALES
-from taugate.retrieval.release.manifest import Manifest, ReleaseManifest
-from taugate.retrieval.release.promises import percent_at_most
-from taugate.retrieval.release.state import UpdateRecord
-from taugate.retrieval.release.summary import certificate_cost, summary_lines
+from taugate.release.manifest import Manifest, ReleaseManifest
+from taugate.release.promises import percent_at_most
+from taugate.release.state import UpdateRecord
+from taugate.release.summary import certificate_cost, summary_lines
 
 # Tags and elements whose text is not prose, or an option of a command.
 _OPTIONS = re.compile(

@@ -8,7 +8,7 @@ of error are ranked separately, because most results are irrelevant and a joint 
 
 The order within a kind is new, because the results of a query depend on each other: nearly every query has one answer
 or a few. It was chosen among three orders for each kind on five public sets with deliberately moved labels, and tested
-on others (docs/benchmarks/label-checks.md).
+on others (benchmarks/decisions.md).
 """
 
 import base64
@@ -20,14 +20,14 @@ from importlib.resources import files
 import numpy as np
 from markupsafe import Markup
 
-from taugate.calibration.metrics.documents import QueryRoles
-from taugate.calibration.metrics.ranking import JudgedQueries
-from taugate.calibration.relevance.model import EstimatedRelevance
 from taugate.calibration.report.tradeoff import RetrievedDocument, retrieved_document, shortened
 from taugate.calibration.study.outcomes import Calibrated, calibration_questions
-from taugate.retrieval.policy.background import Float64
-from taugate.retrieval.policy.policy import Mask
-from taugate.retrieval.release.queries import CalibrationQuestion, Outcome
+from taugate.evidence.divisions import QueryRoles
+from taugate.evidence.ranking import JudgedQueries
+from taugate.evidence.relevance.fitting import EstimatedRelevance
+from taugate.policy.arrays import Float64
+from taugate.policy.policy import Mask
+from taugate.release.queries import CalibrationQuestion, Outcome
 
 # Keeps log-odds and ratios finite: probabilities are float32 and may be exactly 0 or 1.
 _SUREST = 1e-7

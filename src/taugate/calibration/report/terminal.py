@@ -2,23 +2,17 @@
 
 from dataclasses import dataclass
 
-from taugate.calibration.abstention.words import SCORES, evidence, headline
 from taugate.calibration.formats import METRICS, NOTHING, fixed, limits, percent
 from taugate.calibration.progress import Job
 from taugate.calibration.provisional import PROVISIONAL, outlook
-from taugate.calibration.settings.rules import MAX_EMPTY
-from taugate.ingestion.dataset.judgements import TRAFFIC
-from taugate.retrieval.names import METHODS, STATEMENTS
-from taugate.retrieval.release.evidence import Alternative, DriftRecord, Interval, Level
-from taugate.retrieval.release.manifest import ReleaseManifest
-from taugate.retrieval.release.outcome_records import (
-    LabelsRecord,
-    MachineRecord,
-    MachineWorth,
-    PolicyRecord,
-    SourceRecord,
-)
-from taugate.retrieval.release.refusal_records import QuestionKind, RefusalRecord, RefusedQuestions
+from taugate.data.judgements import TRAFFIC
+from taugate.evidence.abstention.words import SCORES, evidence, headline
+from taugate.evidence.rules import MAX_EMPTY
+from taugate.release.evidence import Alternative, DriftRecord, Interval, Level
+from taugate.release.manifest import ReleaseManifest
+from taugate.release.names import METHODS, STATEMENTS
+from taugate.release.outcome_records import LabelsRecord, MachineRecord, MachineWorth, PolicyRecord, SourceRecord
+from taugate.release.refusal_records import QuestionKind, RefusalRecord, RefusedQuestions
 
 # Kinds of questions that no document answers.
 _KINDS: dict[QuestionKind, str] = {

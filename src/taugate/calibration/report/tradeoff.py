@@ -9,14 +9,14 @@ from numpy.typing import NDArray
 
 from taugate.calibration.charts import Axis, Chart, Dot, Figure, LegendEntry
 from taugate.calibration.formats import percent
-from taugate.calibration.metrics.ranking import ScoredQueries
 from taugate.calibration.report.abstaining import ShownQueries
-from taugate.calibration.risk.steps import loss_steps
 from taugate.calibration.study.outcomes import Calibrated
-from taugate.retrieval.names import METHODS
-from taugate.retrieval.policy.names import Metric, PolicyKind
-from taugate.retrieval.release.evidence import Alternative
-from taugate.retrieval.release.outcome_records import PolicyRecord
+from taugate.evidence.ranking import ScoredQueries
+from taugate.evidence.risk.steps import loss_steps
+from taugate.policy.names import Metric, PolicyKind
+from taugate.release.evidence import Alternative
+from taugate.release.names import METHODS
+from taugate.release.outcome_records import PolicyRecord
 
 _WIDEST = 0.10
 _LEVELS = 200  # maximum number of steps drawn per curve; there may be one for each query

@@ -1,26 +1,20 @@
 """The settings of a calibration. `taugate calibrate` has an option for each field."""
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field
 from pydantic.dataclasses import dataclass
 
-from taugate.calibration.settings.options import RELEVANT_FROM, Advice, Options, RelevantFrom, SplitName
-from taugate.calibration.settings.rules import CONFIDENCE, AbstentionRule, ThresholdRule
+from taugate.data.judgements import HUMAN, TRAFFIC
 from taugate.errors import InputError
-from taugate.ingestion.dataset.judgements import HUMAN, TRAFFIC
-from taugate.retrieval.engines.engine import EngineChoice, external
-from taugate.retrieval.names import MAX_WEIGHT, METHODS, Kind
-from taugate.retrieval.release.evidence import Drawn
-from taugate.retrieval.release.search_records import GateRecord
+from taugate.evidence.options import RELEVANT_FROM, Advice, Options, RelevantFrom, SplitName
+from taugate.evidence.rules import CONFIDENCE, AbstentionRule, GateSettings, ThresholdRule
+from taugate.release.engine import EngineKind
+from taugate.release.evidence import Drawn
+from taugate.release.names import MAX_WEIGHT, METHODS, Kind
+from taugate.retrieval.engines.engine import IN_PROCESS, external
 
-# Half a point: less than the papers' encoders differ, and what 600 queries or some 700 documents can show.
-MARGIN = 0.005
-# If no margin is given and the labels cannot show MARGIN, the margin is what they can show, up to five points. A useful
-# int8 encoder, projection or index loses less than that.
-WIDEST_MARGIN = 0.05
 RETENTION = 0.9  # the query embeddings paper's (§5)
 DEFAULT_OVERLAP_PERCENTILE = 5.0  # why: drift/signals.py
 
@@ -38,52 +32,6 @@ RefuseChoice = Annotated[
 DrawnChoice = Literal["auto", Drawn]
 Accepted = Literal["projection"]
 _BASELINE = {"precision": "float32", "projection": "none", "index": "flat"}
-
-
-@dataclass(frozen=True)
-class GateSettings(Options):
-    """The gate accepts a candidate if its mean loss is below the margin, with the confidence.
-
-    The constructor raises InputError for values out of bounds.
-    """
-
-    margin: Annotated[
-        Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)] | None,
-        Advice("give a loss of accuracy and NDCG above 0 and below 1"),
-    ] = Field(
-        default=None,
-        description=f"loss of accuracy@K and NDCG@10 that a cheaper search has to stay below (default: {MARGIN}, or "
-        "the smallest the labels can show)",
-    )
-    confidence: Annotated[
-        float,
-        Field(ge=0.5, lt=1, allow_inf_nan=False),
-        Advice("give a probability of 0.5 or more and below 1", "--gate-confidence"),
-    ] = Field(default=CONFIDENCE, description="confidence that the loss is below the margin")
-
-
-def default_margin(default: float, detectable: float) -> float:
-    """Choose a margin: the default, or the smallest loss that the labels can exclude if that is larger.
-
-    The latter is rounded up to a tenth of a point. If it is above WIDEST_MARGIN, the default is returned, and nothing
-    passes.
-
-    Args:
-        default: The margin if the labels can show it.
-        detectable: The smallest loss that the labels can exclude if nothing changes.
-    """
-    shown = math.ceil(1000 * detectable - 1e-9) / 1000
-    return max(default, shown) if shown <= WIDEST_MARGIN else default
-
-
-def requested_margin(records: Sequence[GateRecord]) -> float | None:
-    """Return the gate's margin if the user gave one; None for the default, which more labels can lower.
-
-    Args:
-        records: One or more records of the gate.
-    """
-    margin = records[0].margin
-    return None if margin == default_margin(MARGIN, max(record.least or 0.0 for record in records)) else margin
 
 
 def _names_a_reranker(choice: str) -> str:
@@ -213,9 +161,10 @@ class CalibrationSettings(Options):
     candidates: CandidateSettings = Field(
         default_factory=CandidateSettings, description="cheaper ways to search that are tried"
     )
-    engine: EngineChoice = Field(
-        default="faiss",
-        description="store of vectors and texts: the release itself (faiss), or an engine at TAUGATE_ENGINE_URL",
+    engine: Annotated[EngineKind, Advice("give faiss, or the name of an engine such as milvus")] = Field(
+        default=IN_PROCESS,
+        description="store of vectors and texts: the release itself (faiss), or an engine at TAUGATE_ENGINE_URL, such "
+        "as milvus or pgvector (default: faiss)",
     )
     accept_vectors: bool = Field(
         default=False, description="let requests have the vector of a query, made by the same encoder, instead of text"
@@ -227,8 +176,8 @@ class CalibrationSettings(Options):
             raise InputError(f"{first}: cannot be combined with {second}, because {reason}; {remedy}")
         if self.embeddings is not None and external(self.engine) is None:
             raise InputError(
-                f"--embeddings {self.embeddings}: needs --engine milvus or pgvector; without an engine, vectors come "
-                "from the cache of embeddings"
+                f"--embeddings {self.embeddings}: needs an --engine such as milvus or pgvector; without an engine, "
+                "vectors come from the cache of embeddings"
             )
 
     def _exclusions(self) -> Iterator[tuple[str, str, str, str]]:

@@ -5,18 +5,13 @@ from typing import Annotated
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from taugate.calibration.settings.options import Advice, Options
-from taugate.calibration.settings.rules import MAX_LOSS, ThresholdRule
-from taugate.calibration.settings.settings import (
-    CalibrationSettings,
-    CandidateSettings,
-    GateSettings,
-    default_margin,
-    requested_margin,
-)
-from taugate.retrieval.names import METHODS
-from taugate.retrieval.release.manifest import Manifest
-from taugate.retrieval.release.outcome_records import PolicyRecord
+from taugate.calibration.settings.settings import CalibrationSettings, CandidateSettings
+from taugate.evidence.options import Advice, Options
+from taugate.evidence.rules import MAX_LOSS, GateSettings, ThresholdRule, default_margin, requested_margin
+from taugate.release.manifest import Manifest
+from taugate.release.names import METHODS
+from taugate.release.outcome_records import PolicyRecord
+from taugate.retrieval.engines.engine import IN_PROCESS
 
 # Kinds of candidate that the gate tests again for each corpus; encoder and projection are kept.
 TESTED_AGAIN = frozenset({"index", "engine"})
@@ -82,7 +77,7 @@ def kept_settings(manifest: Manifest, embeddings: str | None) -> CalibrationSett
             lexical="off" if manifest.lexical is None else manifest.lexical.weight,
             gate=gate,
         ),
-        engine="faiss" if engine is None else engine.kind,
+        engine=IN_PROCESS if engine is None else engine.kind,
         accept_vectors=bool(manifest.accepts_vectors),
         embeddings=embeddings,
     )

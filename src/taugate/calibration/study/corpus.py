@@ -9,29 +9,30 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from taugate.calibration.abstention.choose import EncodedCorpus, LabelledGroups, QueryGroup
 from taugate.calibration.encoding.corpus import EncodedTexts
 from taugate.calibration.inherited import Inherited
-from taugate.calibration.metrics.documents import QueryRoles
 from taugate.calibration.metrics.embeddings import isotropy
-from taugate.calibration.metrics.measure import CalibrationInputs, PartName, QueryPart
-from taugate.calibration.metrics.ranking import JudgedQueries, own_passages_of, search_excluding_own
+from taugate.calibration.metrics.inputs import CalibrationInputs
+from taugate.calibration.metrics.judging import judge_queries, own_passages_of, search_excluding_own
 from taugate.calibration.query_set.measure import measure_query_set
 from taugate.calibration.query_set.warnings import compare_wording, wording_warnings
-from taugate.calibration.relevance.fitting import Unanswered, UnansweredQuestions
-from taugate.calibration.relevance.model import AppliedRelevance, apply_relevance, estimate_relevance
+from taugate.calibration.relevance.model import apply_relevance, estimate_relevance
 from taugate.calibration.relevance.probes import LabelledSearch
 from taugate.calibration.study.refusing import LabelledParts, RefusalQuestions
 from taugate.calibration.study.study import DescribedTexts, Parts, Search
 from taugate.calibration.threshold.few_labels import FewLabels
 from taugate.errors import InputError
+from taugate.evidence.abstention.choose import EncodedCorpus, LabelledGroups, QueryGroup
+from taugate.evidence.divisions import QueryRoles
+from taugate.evidence.measure import PartName, QueryPart
+from taugate.evidence.relevance.fitting import AppliedRelevance, Unanswered, UnansweredQuestions
+from taugate.policy.abstention import AnswerRule
+from taugate.policy.arrays import Float32, dense_of
+from taugate.policy.policy import Mask
 from taugate.retrieval.index.hybrid import vector_index, words_of
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.top_k import Index
-from taugate.retrieval.policy.abstention import AnswerRule
-from taugate.retrieval.policy.policy import Mask
-from taugate.retrieval.policy.word_match import DocumentWords
-from taugate.retrieval.vectors import Float32, dense_of
+from taugate.retrieval.index.word_match import DocumentWords, index_of
 
 # Similarities of equal vectors differ by a few units in the last place of float32, 6e-8 near 1.
 _ROUNDING = 1e-6
@@ -102,7 +103,7 @@ class CorpusSearch(Search):
     @cached_property
     def _searched(self) -> LabelledSearch:
         dataset, encoded, index, k = self.inputs.dataset, self.encoded, self.index, self.inputs.settings.k
-        judged = JudgedQueries.judge(dataset.answerable, encoded.answerable, index, k, dataset.parents)
+        judged = judge_queries(dataset.answerable, encoded.answerable, index, k, dataset.parents)
         own_passages = own_passages_of(dataset.unanswerable)
         unanswerable = search_excluding_own(index, own_passages, encoded.unanswerable, k)
         search = LabelledSearch(dataset, judged, unanswerable, self.inputs.units, encoded, index)
@@ -181,12 +182,12 @@ class CorpusSearch(Search):
     def _document_words(self, kept: AnswerRule | None) -> DocumentWords:
         """Return the words of the documents: those of the search, or indexed in the way of an inherited rule."""
         documents = self.inputs.dataset.documents
-        words = None if kept is None else kept.score.signals.words
+        words = None if kept is None else index_of(kept.score.signals.words)
         hybrid = words_of(self.index)
         if hybrid is not None:
             return DocumentWords.of_documents(hybrid.lexical, documents)
         texts = (document.encoded_text for document in documents)
-        lexical = LexicalIndex.of(texts) if words is None else words.index.of_other_texts(texts)
+        lexical = LexicalIndex.of(texts) if words is None else words.of_other_texts(texts)
         return DocumentWords.of_documents(lexical, documents)
 
 

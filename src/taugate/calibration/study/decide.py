@@ -7,39 +7,34 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.calibration.abstention.certify import limits_again
-from taugate.calibration.abstention.refusal import refused_off_topic, refused_unanswerable
 from taugate.calibration.inherited import Inherited
-from taugate.calibration.metrics.clusters import SamplingUnits
-from taugate.calibration.metrics.measure import PartName, StudyInputs, measure
+from taugate.calibration.metrics.inputs import StudyInputs
 from taugate.calibration.relevance.probes import LabelledSearch
-from taugate.calibration.relevance.record import kept_relevance_record, relevance_record
-from taugate.calibration.risk import words
-from taugate.calibration.risk.certify import certificate
-from taugate.calibration.settings.rules import ThresholdRule
 from taugate.calibration.settings.update import requested_rule
 from taugate.calibration.study.study import ScoredPart, Study
-from taugate.calibration.threshold.decide import alternatives, decide_policy, with_unrestricted
-from taugate.calibration.threshold.policy_choice import (
+from taugate.calibration.threshold.shortage import with_shortage
+from taugate.calibration.threshold.strata import QueryStrata, StrataCertifier
+from taugate.errors import InputError
+from taugate.evidence.abstention.certify import limits_again
+from taugate.evidence.abstention.refusal import refused_off_topic, refused_unanswerable
+from taugate.evidence.clusters import SamplingUnits
+from taugate.evidence.measure import PartName, measure
+from taugate.evidence.relevance.record import kept_relevance_record, relevance_record
+from taugate.evidence.risk import words
+from taugate.evidence.risk.certify import certificate
+from taugate.evidence.rules import ThresholdRule
+from taugate.evidence.threshold.decide import alternatives, decide_policy, with_unrestricted
+from taugate.evidence.threshold.policy_choice import (
     CalibrationQueries,
     certifiable_policy,
     loss_limits,
     with_enough_evidence,
 )
-from taugate.calibration.threshold.shortage import with_shortage
-from taugate.calibration.threshold.strata import QueryStrata, StrataCertifier
-from taugate.errors import InputError
-from taugate.retrieval.names import METHODS
-from taugate.retrieval.policy.policy import POLICIES
-from taugate.retrieval.release.evidence import Alternative, Certificate, RelevanceRecord, StrataRecord, StratumRecord
-from taugate.retrieval.release.outcome_records import LabelsRecord, MetricsRecord, PolicyRecord
-from taugate.retrieval.release.refusal_records import (
-    ErrorLimit,
-    QuestionKind,
-    RefusalRecord,
-    RefusedQuestions,
-    RequestedLimits,
-)
+from taugate.policy.policy import POLICIES
+from taugate.release.evidence import Alternative, Certificate, RelevanceRecord, StrataRecord, StratumRecord
+from taugate.release.names import METHODS
+from taugate.release.outcome_records import LabelsRecord, MetricsRecord, PolicyRecord
+from taugate.release.refusal_records import ErrorLimit, QuestionKind, RefusalRecord, RefusedQuestions, RequestedLimits
 
 
 @dataclass(frozen=True)

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.calibration.abstention.refusal import share_at_most
 from taugate.calibration.study.study import Study
-from taugate.ingestion.dataset.labelled_queries import LabelledQuery
-from taugate.retrieval.policy.policy import POLICIES, Mask
-from taugate.retrieval.policy.score_relevance import component_means
-from taugate.retrieval.release.manifest import ReleaseManifest
-from taugate.retrieval.release.outcome_records import PolicyRecord
-from taugate.retrieval.release.queries import MAX_QUESTIONS, CalibrationQuestion, Outcomes, QuestionKind, Reference
-from taugate.retrieval.release.records import CheckedAnswers
-from taugate.retrieval.vectors import Float32
+from taugate.data.labelled_queries import LabelledQuery
+from taugate.evidence.abstention.refusal import share_at_most
+from taugate.policy.arrays import Float32
+from taugate.policy.policy import POLICIES, Mask
+from taugate.policy.score_relevance import component_means
+from taugate.release.manifest import ReleaseManifest
+from taugate.release.outcome_records import PolicyRecord
+from taugate.release.queries import MAX_QUESTIONS, CalibrationQuestion, Outcomes, QuestionKind, Reference
+from taugate.release.records import CheckedAnswers
 
 # Enough to reveal a wrong encoder, index or retriever, few enough to run at every start (32 × 3 ms on 2 cores).
 _GOLDEN_QUERIES = 32

@@ -15,8 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from taugate.calibration.abstention.choose import LabelledGroups, QueryGroup
-from taugate.calibration.abstention.refusal import (
+from taugate.calibration.metrics.inputs import SearchedQueries
+from taugate.calibration.relevance.probes import LabelledSearch
+from taugate.calibration.settings.settings import CalibrationSettings
+from taugate.data.questions import OffTopicQuestion, off_topic_table
+from taugate.data.runs.run import Run
+from taugate.evidence.abstention.choose import LabelledGroups, QueryGroup
+from taugate.evidence.abstention.refusal import (
     MAX_LOST,
     LostShares,
     RefusalEvidence,
@@ -24,26 +29,21 @@ from taugate.calibration.abstention.refusal import (
     StudiedRefusal,
     can_limit,
 )
-from taugate.calibration.metrics.clusters import ClusterIds
-from taugate.calibration.metrics.documents import QueryRoles
-from taugate.calibration.metrics.measure import PartName, QueryPart, SearchedQueries
-from taugate.calibration.metrics.ranking import AnsweredQueries
-from taugate.calibration.relevance.probes import LabelledSearch
-from taugate.calibration.settings.rules import ThresholdRule
-from taugate.calibration.settings.settings import CalibrationSettings
-from taugate.ingestion.dataset.questions import OffTopicQuestion, off_topic_table
-from taugate.ingestion.runs.run import Run
-from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.policy.abstention import AnswerRule, AnswerScore, Signals
-from taugate.retrieval.policy.policy import Mask
-from taugate.retrieval.release.refusal_records import DoubledCorpus, QuestionKind, RefusalRecord
-from taugate.retrieval.vectors import Float32
+from taugate.evidence.clusters import ClusterIds
+from taugate.evidence.divisions import QueryRoles
+from taugate.evidence.measure import PartName, QueryPart
+from taugate.evidence.ranking import AnsweredQueries
+from taugate.evidence.rules import ThresholdRule
+from taugate.policy.abstention import AnswerRule, AnswerScore, Signals
+from taugate.policy.arrays import Float32, Ranking
+from taugate.policy.policy import Mask
+from taugate.release.refusal_records import DoubledCorpus, QuestionKind, RefusalRecord
 
 # The mean of eight random halves has a third of the standard error of one. Tried with the cosine and eight seeds: with
 # half of squad_v2_dev and of squadshifts_new_wiki as the corpus, .839 and .743 of the off-topic questions were forecast
 # to be refused after the doubling, and .838 and .738 were; ρ was forecast as .323 and .346 and chosen as .335 and .357.
 _HALVES = 8
-Best = Callable[[TopK], Float32]
+Best = Callable[[Ranking], Float32]
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Growth:
     def _half(self, evidence: RefusalEvidence, within: Mask) -> tuple[float, float]:
         """Return the ρ of a half of the passages, (N,) bool, and the share that the present ρ refuses there."""
 
-        def best(top: TopK) -> Float32:
+        def best(top: Ranking) -> Float32:
             inside = within[top.positions]  # nearly always one of them is; else the last of the list is about as good
             place = np.where(inside.any(axis=1), inside.argmax(axis=1), -1)
             scores: Float32 = top.scores[np.arange(len(place)), place]

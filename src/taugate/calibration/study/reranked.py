@@ -15,23 +15,29 @@ from numpy.typing import NDArray
 
 from taugate.calibration.acceptance.better_lists import JudgingQueries, StageResults
 from taugate.calibration.encoding.rerankers import RequestedReranker
-from taugate.calibration.metrics.clusters import SamplingUnits
-from taugate.calibration.metrics.documents import ResultDocuments, grades_of, relevant_passages
-from taugate.calibration.metrics.measure import CalibrationInputs, QueryPart
-from taugate.calibration.metrics.ranking import JudgedQueries, own_passages_of, search_excluding_own
+from taugate.calibration.metrics.inputs import CalibrationInputs
+from taugate.calibration.metrics.judging import (
+    grades_of,
+    own_passages_of,
+    relevant_passages,
+    result_documents,
+    search_excluding_own,
+)
 from taugate.calibration.progress import Job
-from taugate.calibration.relevance.fitting import UnansweredQuestions
-from taugate.calibration.relevance.model import AppliedRelevance
 from taugate.calibration.relevance.probes import LabelledSearch, Positions
 from taugate.calibration.study.corpus import CorpusSearch
 from taugate.calibration.study.refusing import LabelledParts, RefusalQuestions
 from taugate.calibration.study.study import DescribedTexts, Parts, Search
-from taugate.ingestion.dataset.labelled_queries import LabelledQuery
+from taugate.data.labelled_queries import LabelledQuery
+from taugate.evidence.clusters import SamplingUnits
+from taugate.evidence.measure import QueryPart
+from taugate.evidence.ranking import JudgedQueries
+from taugate.evidence.relevance.fitting import AppliedRelevance, UnansweredQuestions
+from taugate.policy.arrays import Float32, QueryVectors
+from taugate.policy.score_relevance import SCALES, Components, RerankerScale
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.policy.score_relevance import SCALES, Components, RerankerScale
 from taugate.retrieval.rerank.reranker import Reranker
 from taugate.retrieval.rerank.stage import FIRST_SCORE, combined, rank
-from taugate.retrieval.vectors import Float32, QueryVectors
 
 
 @dataclass(frozen=True)
@@ -223,9 +229,7 @@ class RerankedSearch(Search):
             grades=grades,
             ideal=self.first.queries.judged.ideal,
             correct=self.correct,
-            documents=None
-            if parents is None
-            else ResultDocuments.of(dataset.answerable, top.positions, grades, parents),
+            documents=None if parents is None else result_documents(dataset.answerable, top.positions, grades, parents),
         )
         return RerankedQueries(
             dataset,

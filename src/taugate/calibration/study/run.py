@@ -5,20 +5,20 @@ from functools import cached_property
 
 import numpy as np
 
-from taugate.calibration.abstention.choose import MIN_LABELLED
-from taugate.calibration.metrics.documents import grades_of
-from taugate.calibration.metrics.measure import SearchedQueries, StudyInputs
-from taugate.calibration.metrics.ranking import JudgedQueries, ideal_dcg
+from taugate.calibration.metrics.inputs import SearchedQueries, StudyInputs
+from taugate.calibration.metrics.judging import grades_of
 from taugate.calibration.study.refusing import LabelledParts, RefusalQuestions
 from taugate.calibration.study.study import Search
+from taugate.data.runs.judged_run import JudgedRun
+from taugate.data.runs.run import Run
 from taugate.errors import InputError
-from taugate.ingestion.runs.judged_run import JudgedRun
-from taugate.ingestion.runs.run import Run
+from taugate.evidence.abstention.choose import MIN_LABELLED
+from taugate.evidence.ranking import JudgedQueries, ideal_dcg
+from taugate.policy.abstention import AnswerScore
+from taugate.policy.arrays import Float32
+from taugate.policy.score_relevance import SCALES, Components
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.policy.abstention import AnswerScore
-from taugate.retrieval.policy.score_relevance import SCALES, Components
-from taugate.retrieval.vectors import Float32
 
 # Best scores that are equal say nothing about the query; if most are, no threshold on them can tell queries apart.
 _MOST = 0.5

@@ -8,15 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from taugate.calibration.abstention.certify import keep_refusal, refuse_within_limits
-from taugate.calibration.abstention.choose import LabelledGroups
-from taugate.calibration.abstention.refusal import StudiedRefusal
 from taugate.calibration.inherited import Inherited
-from taugate.calibration.metrics.documents import QueryRoles
-from taugate.calibration.metrics.measure import PartName, QueryPart, SearchedQueries, StudyInputs
-from taugate.calibration.metrics.ranking import ScoredQueries
+from taugate.calibration.metrics.inputs import SearchedQueries, StudyInputs
 from taugate.calibration.query_set.warnings import Wording
-from taugate.calibration.relevance.model import AppliedRelevance, EstimatedRelevance, estimate_score_relevance
+from taugate.calibration.relevance.model import estimate_score_relevance
 from taugate.calibration.relevance.probes import LabelledSearch
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.study.refusing import (
@@ -27,11 +22,18 @@ from taugate.calibration.study.refusing import (
     scored_groups,
 )
 from taugate.calibration.threshold.few_labels import FewLabels
-from taugate.retrieval.policy.abstention import AnswerRule, AnswerScore
-from taugate.retrieval.policy.score_relevance import NO_COMPONENTS, Components
-from taugate.retrieval.release.evidence import IsotropyRecord
-from taugate.retrieval.release.records import QuerySetRecord
-from taugate.retrieval.vectors import Float32
+from taugate.evidence.abstention.certify import keep_refusal, refuse_within_limits
+from taugate.evidence.abstention.choose import LabelledGroups
+from taugate.evidence.abstention.refusal import StudiedRefusal
+from taugate.evidence.divisions import QueryRoles
+from taugate.evidence.measure import PartName, QueryPart
+from taugate.evidence.ranking import ScoredQueries
+from taugate.evidence.relevance.fitting import AppliedRelevance, EstimatedRelevance
+from taugate.policy.abstention import AnswerRule, AnswerScore
+from taugate.policy.arrays import Float32
+from taugate.policy.score_relevance import NO_COMPONENTS, Components
+from taugate.release.evidence import IsotropyRecord
+from taugate.release.records import QuerySetRecord
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,1 @@
-"""Chooses the policy and its threshold."""
+"""What a threshold needs beside scored queries: few labels and a machine, searches within a stratum, advice."""

@@ -7,7 +7,11 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.calibration.few_labels.population import (
+from taugate.calibration.metrics.judging import OwnPassages, search_excluding_own
+from taugate.calibration.relevance.probes import LabelledSearch, ResultScorer
+from taugate.errors import InputError
+from taugate.evidence.clusters import SamplingUnits
+from taugate.evidence.few_labels.population import (
     QueryPopulation,
     ScoredResults,
     Scores,
@@ -17,18 +21,14 @@ from taugate.calibration.few_labels.population import (
     loss_scores,
     losses,
 )
-from taugate.calibration.few_labels.prediction_powered import LossEstimates, ThresholdEstimate, candidate_thresholds
-from taugate.calibration.few_labels.shares import Float64, ShareEstimates
-from taugate.calibration.metrics.clusters import SamplingUnits
-from taugate.calibration.metrics.ranking import JudgedQueries, OwnPassages, discounts, search_excluding_own
-from taugate.calibration.relevance.probes import LabelledSearch
-from taugate.calibration.risk import certify, words
-from taugate.calibration.settings.rules import CONFIDENCE, ThresholdRule
-from taugate.calibration.threshold.policy_choice import ResultScorer
-from taugate.errors import InputError
-from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.release.evidence import Certificate, Estimate, Interval
-from taugate.retrieval.release.outcome_records import (
+from taugate.evidence.few_labels.prediction_powered import LossEstimates, ThresholdEstimate, candidate_thresholds
+from taugate.evidence.few_labels.shares import ShareEstimates
+from taugate.evidence.ranking import JudgedQueries, discounts
+from taugate.evidence.risk import certify, words
+from taugate.evidence.rules import CONFIDENCE, ThresholdRule
+from taugate.policy.arrays import Float32, Float64, concatenate
+from taugate.release.evidence import Certificate, Estimate, Interval
+from taugate.release.outcome_records import (
     LabelsRecord,
     Machine,
     MachineRecord,
@@ -38,7 +38,7 @@ from taugate.retrieval.release.outcome_records import (
     SourceRecord,
     ThresholdInterval,
 )
-from taugate.retrieval.vectors import Float32, concatenate
+from taugate.retrieval.index.top_k import TopK
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """What is missing if nothing could be certified, and what could be certified with these labels instead.
 
 Suggests what could be certified with these labels and how many more are needed. The lowest candidate for τ loses
-nothing, and without a loss a limit passes as soon as enough queries certify it (`calibration/risk/certify.py`). So
+nothing, and without a loss a limit passes as soon as enough queries certify it (`evidence/risk/certify.py`). So
 every variant of a request is decided by two counts: the queries that certify, and the queries needed.
 
 All queries about one document may be lost together, as far as an answer was found. If document d loses its n answers
@@ -21,20 +21,20 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize
 
-from taugate.calibration.metrics.clusters import MAX_DESIGN_EFFECT
-from taugate.calibration.metrics.documents import FIT_SHARE, MIN_CALIBRATING, held_out
-from taugate.calibration.risk import words
-from taugate.calibration.risk.evidence import DocumentLosses
-from taugate.calibration.risk.words import EMPTY, refused_answers
-from taugate.calibration.settings.rules import PolicyChoice, ThresholdRule
 from taugate.calibration.settings.settings import CalibrationSettings
-from taugate.calibration.threshold.decide import decide_policy
-from taugate.calibration.threshold.policy_choice import CalibrationQueries
-from taugate.ingestion.dataset.labelled_queries import LabelledQueries
-from taugate.retrieval.names import STATEMENTS
-from taugate.retrieval.policy.names import Metric, PolicyKind
-from taugate.retrieval.release.evidence import Certificate, Shortage
-from taugate.retrieval.release.outcome_records import PolicyRecord
+from taugate.data.labelled_queries import LabelledQueries
+from taugate.evidence.clusters import MAX_DESIGN_EFFECT
+from taugate.evidence.divisions import FIT_SHARE, MIN_CALIBRATING, held_out
+from taugate.evidence.risk import words
+from taugate.evidence.risk.losses import DocumentLosses
+from taugate.evidence.risk.words import EMPTY, refused_answers
+from taugate.evidence.rules import PolicyChoice, ThresholdRule
+from taugate.evidence.threshold.decide import decide_policy
+from taugate.evidence.threshold.policy_choice import CalibrationQueries
+from taugate.policy.names import Metric, PolicyKind
+from taugate.release.evidence import Certificate, Shortage
+from taugate.release.names import STATEMENTS
+from taugate.release.outcome_records import PolicyRecord
 from taugate.storage.files import Json
 
 _MAX_LOSS = 0.5  # a cut that may lose half of the queries is no advice

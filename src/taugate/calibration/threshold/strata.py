@@ -19,23 +19,23 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.calibration.metrics.documents import relevant_passages
-from taugate.calibration.metrics.ranking import JudgedQueries, ScoredQueries
-from taugate.calibration.risk import words
-from taugate.calibration.risk.certify import certificate, certify, enough_queries
-from taugate.calibration.settings.rules import ThresholdRule
-from taugate.calibration.threshold.policy_choice import CalibrationQueries, loss_limits
+from taugate.calibration.metrics.judging import judge_queries, relevant_passages
+from taugate.data.beir import Dataset
 from taugate.errors import InputError
-from taugate.ingestion.dataset.beir import Dataset
+from taugate.evidence.ranking import ScoredQueries
+from taugate.evidence.risk import words
+from taugate.evidence.risk.certify import certificate, certify, enough_queries
+from taugate.evidence.rules import ThresholdRule
+from taugate.evidence.threshold.policy_choice import CalibrationQueries, loss_limits
+from taugate.policy.arrays import Float32, QueryVectors
+from taugate.policy.names import PolicyKind
+from taugate.policy.relevance import Relevance
+from taugate.release.evidence import Certificate, StrataRecord, StratumRecord
+from taugate.release.outcome_records import PolicyRecord
 from taugate.retrieval.documents.columns import TagColumn
 from taugate.retrieval.documents.filters import OneOf, Value, all_of, composed
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.index.top_k import DocumentSubset, Index, TopK
-from taugate.retrieval.policy.names import PolicyKind
-from taugate.retrieval.policy.relevance import Relevance
-from taugate.retrieval.release.evidence import Certificate, StrataRecord, StratumRecord
-from taugate.retrieval.release.outcome_records import PolicyRecord
-from taugate.retrieval.vectors import Float32, QueryVectors
 
 Positions = NDArray[np.int64]
 Certificates = list[Certificate] | None
@@ -220,7 +220,7 @@ class StrataCertifier:
         queries = [self.dataset.answerable[position] for position in members.tolist()]
         depth = min(self.evidence.scored.judged.grades.shape[1], len(within))
         filtered, parents = _FilteredIndex(self.index, within), self.dataset.documents.parents
-        judged = JudgedQueries.judge(queries, vectors, filtered, depth, parents)
+        judged = judge_queries(queries, vectors, filtered, depth, parents)
         estimated = self.evidence.estimated
         model = None if estimated is None else estimated.relevance
         relevance = model.estimate(vectors, judged.top) if isinstance(model, Relevance) else None

@@ -3,7 +3,7 @@
 Every labelled query that both corpora can answer is run on both, with the same threshold. The loss of a query is its
 accuracy or NDCG before minus that now, and counts by the weight of the query. τ holds if the mean loss is shown,
 one-sided with 95 % confidence, to be within the margin (non-inferiority), by document if queries share documents
-(`calibration/risk/evidence.py`).
+(`evidence/risk/losses.py`).
 
 All labelled queries count, including those that chose τ. They favour the corpus that τ was chosen on, so they
 overestimate the loss rather than underestimate it.
@@ -24,26 +24,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.calibration.encoding.cache import UNKNOWN, CorpusChanges, CorpusDigests
-from taugate.calibration.metrics.clusters import SamplingUnits
-from taugate.calibration.metrics.documents import ResultDocuments
-from taugate.calibration.metrics.ranking import OwnPassages, ScoredQueries, exclude_own, max_own_passages
+from taugate.calibration.metrics.inputs import units_of
+from taugate.calibration.metrics.judging import OwnPassages, exclude_own, max_own_passages
 from taugate.calibration.relevance.probes import LabelledSearch
-from taugate.calibration.risk.evidence import min_detectable_loss, paired_losses
-from taugate.calibration.settings.rules import CONFIDENCE
 from taugate.calibration.settings.update import UpdateSettings
 from taugate.calibration.study.reranked import RerankedCandidates, RerankedSearch, score_pairs
+from taugate.data.beir import Dataset
+from taugate.data.labelled_queries import LabelledQuery
 from taugate.errors import InputError
-from taugate.ingestion.dataset.beir import Dataset
-from taugate.ingestion.dataset.labelled_queries import LabelledQuery
+from taugate.evidence.clusters import SamplingUnits
+from taugate.evidence.ranking import ResultDocuments, ScoredQueries
+from taugate.evidence.risk.losses import min_detectable_loss, paired_losses
+from taugate.evidence.rules import CONFIDENCE
+from taugate.policy.abstention import AnswerRule
+from taugate.policy.arrays import Float32, QueryVectors
+from taugate.policy.policy import POLICIES, Mask, Policy, keep_answered
+from taugate.release.evidence import Interval
+from taugate.release.outcome_records import PolicyRecord
 from taugate.retrieval.documents.store import DocumentStore
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.policy.abstention import AnswerRule
-from taugate.retrieval.policy.policy import POLICIES, Mask, Policy, keep_answered
-from taugate.retrieval.release.evidence import Interval
-from taugate.retrieval.release.outcome_records import PolicyRecord
-from taugate.retrieval.release.reader import Release
+from taugate.retrieval.reader import Release
 from taugate.retrieval.rerank.stage import FIRST_SCORE, SecondStage, combined
-from taugate.retrieval.vectors import Float32, QueryVectors
 
 _METRICS = {"accuracy": "accuracy", "ndcg": "NDCG"}
 
@@ -151,7 +152,7 @@ def check_threshold(
     )
     then = earlier.metric(policy.metric, kept)
     now = paired.judged.metric(policy.metric, paired.kept(policy.kind, policy.threshold))
-    units = SamplingUnits.of_queries(queries, search.units.drawn)
+    units = units_of(queries, search.units.drawn)
     weights = np.array([query.weight for query in queries])
     scale, shares = float(weights.max() / weights.mean()), weights / weights.max()  # so that no loss is above 1
     losses = paired_losses((then - now) * shares, units)

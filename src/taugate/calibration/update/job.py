@@ -20,13 +20,10 @@ from taugate.calibration.job.reading import check_sizes
 from taugate.calibration.job.release_stages import Calibration
 from taugate.calibration.job.reranking import AcceptedSecondStage, known_pairs, study_first_stage, token_vectors_record
 from taugate.calibration.job.stages import Accepted, Read, accept_search, check_fit, encode_data
-from taugate.calibration.metrics.clusters import SamplingUnits
-from taugate.calibration.metrics.measure import CalibrationInputs, DrawnQueries
-from taugate.calibration.metrics.ranking import ScoredQueries
+from taugate.calibration.metrics.inputs import CalibrationInputs, units_of
 from taugate.calibration.progress import Job
 from taugate.calibration.provisional import PROVISIONAL
 from taugate.calibration.relevance.probes import LabelledSearch
-from taugate.calibration.settings.rules import CONFIDENCE, MAX_LOSS
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.settings.update import TESTED_AGAIN, UpdateSettings, kept_settings
 from taugate.calibration.study.decide import LabelledEvidence
@@ -39,14 +36,15 @@ from taugate.calibration.update.check import (
     first_stage_before,
 )
 from taugate.calibration.update.vectors import accept_index, encode_changes, release_encoders
+from taugate.data.beir import Dataset, read_dataset, read_people
 from taugate.errors import InputError
-from taugate.ingestion.dataset.beir import Dataset, read_dataset, read_people
+from taugate.evidence.measure import DrawnQueries
+from taugate.evidence.ranking import ScoredQueries
+from taugate.evidence.rules import CONFIDENCE, MAX_LOSS
 from taugate.registry.history import calibration_lock, lock_for_reading
-from taugate.retrieval.engines.corpus import collection_index
-from taugate.retrieval.engines.search import EngineIndex
-from taugate.retrieval.release.evidence import Interval, Record
-from taugate.retrieval.release.outcome_records import PolicyRecord
-from taugate.retrieval.release.promises import (
+from taugate.release.evidence import Interval, Record
+from taugate.release.outcome_records import PolicyRecord
+from taugate.release.promises import (
     StatedRecords,
     all_withdrawn,
     ask_first_stage,
@@ -54,8 +52,10 @@ from taugate.retrieval.release.promises import (
     inherited_calibration,
     stated,
 )
-from taugate.retrieval.release.reader import Release, load
-from taugate.retrieval.release.state import UpdateRecord, WithdrawnRecord
+from taugate.release.state import UpdateRecord, WithdrawnRecord
+from taugate.retrieval.engines.corpus import collection_index
+from taugate.retrieval.engines.search import EngineIndex
+from taugate.retrieval.reader import Release, load
 from taugate.retrieval.rerank.late_interaction import token_vectors_of
 
 
@@ -251,7 +251,7 @@ def read_newer(
     if changes.is_empty:
         return None
     _check_dataset(dataset, settings, job)
-    units = SamplingUnits.of_queries(dataset.answerable, None if parent.evidence is None else parent.evidence.drawn)
+    units = units_of(dataset.answerable, None if parent.evidence is None else parent.evidence.drawn)
     fit = check_fit(
         dataset, encoders, None if parent.encoder_fit is None else parent.encoder_fit.trained_similarity, job
     )

@@ -29,18 +29,19 @@ from taugate.calibration.encoding.corpus import (
     with_words,
 )
 from taugate.calibration.encoding.source import Encoders
-from taugate.calibration.metrics.measure import CalibrationInputs
+from taugate.calibration.metrics.inputs import CalibrationInputs
 from taugate.calibration.progress import Job
+from taugate.data.beir import Dataset
 from taugate.errors import InputError, ReleaseError
-from taugate.ingestion.dataset.beir import Dataset
+from taugate.policy.arrays import Float32, map_dense, require_in_memory
+from taugate.release.layout import ENCODER_FOLDER
 from taugate.retrieval.documents.store import DocumentStore
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.index.approximate import AnyIndex
 from taugate.retrieval.index.hybrid import vector_index, words_of
-from taugate.retrieval.release.layout import ENCODER_FOLDER
-from taugate.retrieval.release.loading import EncoderFolder
-from taugate.retrieval.release.reader import Release
-from taugate.retrieval.vectors import Float32, Projection, map_dense, require_in_memory
+from taugate.retrieval.loading import EncoderFolder
+from taugate.retrieval.reader import Release
+from taugate.retrieval.vectors import Projection
 
 # Documents whose vectors are compared with the release's, and the least median cosine: the codes of an index change a
 # cosine by up to .02, and two models give unrelated vectors.

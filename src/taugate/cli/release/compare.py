@@ -9,7 +9,7 @@ from taugate.cli.release.action import action, command
 from taugate.cli.terminal.output import aligned, print_result, printable, say
 from taugate.errors import InputError
 from taugate.registry.catalog import find
-from taugate.retrieval.release.verify import verify
+from taugate.release.verify import verify
 
 
 @action("diff")

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from taugate.cli.release.action import action, release_argument
 from taugate.cli.terminal.output import aligned, print_result, printable, say
 from taugate.errors import ReleaseError
+from taugate.policy.names import PLAIN
 from taugate.registry import history
 from taugate.registry.catalog import (
     ReleaseSummary,
@@ -26,9 +27,8 @@ from taugate.registry.catalog import (
     summarize,
     unverified_manifest,
 )
-from taugate.retrieval.policy.names import PLAIN
-from taugate.retrieval.release.layout import CURRENT, HISTORY, MANIFEST, SHADOW
-from taugate.retrieval.release.records import CalibrationRecord
+from taugate.release.layout import CURRENT, HISTORY, MANIFEST, SHADOW
+from taugate.release.records import CalibrationRecord
 from taugate.storage.files import Json
 
 _WIDTH, _MAX_DATA = 100, 16  # columns of a line, and of the name of a data set

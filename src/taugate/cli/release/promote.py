@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, ClassVar, get_args
+from typing import Annotated, ClassVar
 
 import click
 from pydantic import Field
@@ -20,9 +20,8 @@ from taugate.registry.catalog import current_id, find, release_ids
 from taugate.registry.prune import HOURS, KEEP, PruneDecision, prune, prune_collections
 from taugate.registry.signing import read_private_key, sign, trusted_keys
 from taugate.registry.transfer import check_remote_current, promote_remote, pull, push
+from taugate.release.layout import SIGNATURE
 from taugate.retrieval.engines.connect import engine_from_environment
-from taugate.retrieval.engines.engine import EngineKind
-from taugate.retrieval.release.layout import SIGNATURE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,8 +94,8 @@ def set_shadow(releases: Path, id: str | None, none: bool) -> int:
 )
 @click.option(
     "--engine",
-    type=click.Choice(get_args(EngineKind)),
-    help=f"drop collections of this engine instead, older than {HOURS} hours, that no release names",
+    metavar="NAME",
+    help=f"drop collections of this engine, such as milvus, instead, older than {HOURS} hours, that no release names",
 )
 @click.option(
     "--also",
@@ -107,7 +106,7 @@ def set_shadow(releases: Path, id: str | None, none: bool) -> int:
 )
 @click.option("--dry-run", is_flag=True, help="list what would be removed, without removing it")
 @by_option
-def prune_releases(releases: Path, keep: int, engine: EngineKind | None, also: tuple[Path, ...], dry_run: bool) -> int:
+def prune_releases(releases: Path, keep: int, engine: str | None, also: tuple[Path, ...], dry_run: bool) -> int:
     """Remove old releases that are no longer needed; stderr says why the others are kept."""
     if keep < 0:
         raise InputError(f"--keep {keep}: give a whole number of 0 or more")
@@ -121,7 +120,7 @@ def prune_releases(releases: Path, keep: int, engine: EngineKind | None, also: t
     return 0
 
 
-def _prune_engine(engine: EngineKind, directories: list[Path], *, dry_run: bool) -> int:
+def _prune_engine(engine: str, directories: list[Path], *, dry_run: bool) -> int:
     """Drop collections that no release of the directories uses, and print their names to stdout."""
     say(f"keeping collections that a release in {', '.join(map(str, directories))} uses; add others with --also")
     outcomes = prune_collections(engine_from_environment(engine), directories, dry_run=dry_run)

@@ -6,17 +6,17 @@ are those that the command would raise later.
 """
 
 import copy
-import os
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import Any, NamedTuple
 
 import click
 
+from taugate.cli.terminal.settings_file import SECTION, key_rows, settings_option, warn_of_keys
+from taugate.data.judgements import TEST
+from taugate.data.lines import read_lines
+from taugate.data.queries import check_first_lines, check_folder
 from taugate.errors import InputError, ReleaseError
-from taugate.ingestion.dataset.judgements import TEST
-from taugate.ingestion.dataset.lines import read_lines
-from taugate.ingestion.dataset.queries import check_first_lines, check_folder
 from taugate.registry.directory import check_releases_exist
 
 # Common options without a value, and with one, of all commands.
@@ -74,7 +74,7 @@ def check_paths(command: str, arguments: Sequence[str], options: Mapping[str, st
     """
     paths = [Path(argument) for argument in arguments if "://" not in argument]
     if command == "run" and arguments[:1] != ["generated"] and paths:
-        from taugate.ingestion.runs.recording import read_run_queries  # loads pydantic
+        from taugate.data.runs.recording import read_run_queries  # loads pydantic
 
         read_run_queries(paths[0])
     elif command in _LABELLED | {"encode", "queries", "judge"} and paths and "://" not in arguments[0]:
@@ -106,13 +106,6 @@ def _check_files(command: str, paths: Sequence[Path], options: Mapping[str, str]
         # Parts of a log have further suffixes, and there is another remedy for one that is packed.
         if path.suffix != ".gz" and not any(path.parent.glob(f"{path.name}*")):
             raise InputError(f"{path}: no such file; the service writes one if TAUGATE_QUERY_LOG names it")
-
-
-def in_colour(stream: TextIO) -> bool:
-    """Return whether stdout or stderr takes colours: a terminal without NO_COLOR, or any stream with FORCE_COLOR."""
-    if os.environ.get("NO_COLOR"):
-        return False
-    return bool(os.environ.get("FORCE_COLOR")) or (stream.isatty() and os.environ.get("TERM") != "dumb")
 
 
 class OptionGroup(NamedTuple):
@@ -156,14 +149,27 @@ class Command(click.Command):
 
     Attributes:
         common: Names of the options that --help shows, if it does not show all; --help-all does.
+        keys: Names of the parameters that are keys of the file of --settings; as options they are deprecated.
     """
 
     context_class = _Context
 
-    def __init__(self, *arguments: Any, common: Collection[str] | None = None, **keywords: Any) -> None:  # noqa: ANN401
+    def __init__(
+        self,
+        *arguments: Any,  # noqa: ANN401 (those of Click)
+        common: Collection[str] | None = None,
+        keys: Collection[str] = (),
+        **keywords: Any,  # noqa: ANN401
+    ) -> None:
         super().__init__(*arguments, **keywords)
-        self.common = common
-        if common is not None:
+        self.common, self.keys = common, keys
+        if keys:
+            self.common = [parameter.name or "" for parameter in self.params] if common is None else common
+            for parameter in self.params:
+                if isinstance(parameter, click.Option):
+                    parameter.hidden |= parameter.name in keys
+            self.params.append(settings_option(keys))
+        if self.common is not None:
             text = "show every option and exit"
             all_options = Option(
                 ["--help-all"], is_flag=True, is_eager=True, expose_value=False, callback=_show_all_options, help=text
@@ -179,7 +185,10 @@ class Command(click.Command):
         parameters = self.get_params(ctx)
         names = {name: option.required for option in parameters for name in option.opts if name.startswith("--")}
         end = args.index("--") if "--" in args else len(args)
-        return super().parse_args(ctx, [*(_completed(word, names) for word in args[:end]), *args[end:]])
+        rest = super().parse_args(ctx, [*(_completed(word, names) for word in args[:end]), *args[end:]])
+        if self.keys:
+            warn_of_keys(ctx, self.keys)
+        return rest
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 (Click's own type)
         """Run the command, whose function loads the rest of what it needs, after a check of the paths."""
@@ -213,9 +222,13 @@ class Command(click.Command):
                     formatter.write_text(group.text)
                     formatter.write_paragraph()
                 formatter.write_dl(rows)
-        if hidden:
+        if hidden or (self.keys and self.common is not None):
+            more = f"{hidden} more options" if hidden else "keys of --settings"
             formatter.write_paragraph()
-            formatter.write_text(f"{hidden} more options: {ctx.command_path} --help-all")
+            formatter.write_text(f"{more}: {ctx.command_path} --help-all")
+        elif self.keys:
+            with formatter.section(SECTION):
+                formatter.write_dl(key_rows(self, self.keys))
 
 
 class Group(click.Group):

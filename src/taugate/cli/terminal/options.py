@@ -12,13 +12,13 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from pydantic.fields import FieldInfo
 
-from taugate.calibration.settings.options import Options, annotated, option_of
 from taugate.cli.terminal.command import Argument, Command, Option, OptionGroup
 from taugate.errors import InputError
+from taugate.evidence.options import Options, annotated, option_of
 from taugate.storage.files import read_secret
 
 if TYPE_CHECKING:
-    from taugate.ingestion.queries.prompt import LanguageModel
+    from taugate.data.generation.prompt import LanguageModel
 
 
 T = TypeVar("T", bound=Options)
@@ -92,6 +92,7 @@ def command_of(
     declared: type[T],
     groups: Mapping[OptionGroup, type[Options]] | None = None,
     without: Collection[str] = (),
+    keys: Collection[str] = (),
     **appearances: Appearance,
 ) -> Command:
     """Return a command with an option for each field of some settings.
@@ -102,6 +103,7 @@ def command_of(
         declared: The settings.
         groups: Base classes of the settings whose fields are a group of options.
         without: Fields that have no option and keep their defaults.
+        keys: Fields that are keys of a settings file, see `Command`.
         appearances: How fields appear whose annotation does not say it.
     """
     params = _parameters(declared, [field for field in declared.fields() if field not in without], appearances)
@@ -109,7 +111,11 @@ def command_of(
         for parameter in params:
             if parameter.name in base.fields():
                 parameter.group = group
-    return Command(name, params=params, callback=lambda **values: run(declared(**specified(values))), help=run.__doc__)
+
+    def call(**values: Any) -> int:  # noqa: ANN401 (of the types of the fields)
+        return run(declared(**specified(values)))
+
+    return Command(name, params=params, callback=call, help=run.__doc__, keys=keys)
 
 
 def part(declared: type[T], options: T) -> T:
@@ -250,7 +256,7 @@ class ModelOptions(Options):
             ModuleNotFoundError: If the extra `generate` is not installed.
         """
         if kind == "endpoint":
-            from taugate.ingestion.queries.language_model import TIMEOUT_SECONDS, ModelEndpoint
+            from taugate.data.generation.language_model import TIMEOUT_SECONDS, ModelEndpoint
 
             if not self.endpoint or not self.model:
                 missing = "--endpoint URL" if not self.endpoint else "--model M"
@@ -261,7 +267,7 @@ class ModelOptions(Options):
             return ModelEndpoint(self.endpoint, self.model, _key(), seconds)
         if self.endpoint:
             raise InputError(f"--endpoint: {option} local uses no server; use {option} endpoint, or leave out the URL")
-        from taugate.ingestion.queries.language_model import LocalModel
+        from taugate.data.generation.language_model import LocalModel
 
         return LocalModel(Path(self.model) if self.model else None)
 

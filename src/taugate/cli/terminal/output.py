@@ -1,17 +1,17 @@
 """Output: results on stdout, lines for people on stderr, and untrusted text without control characters."""
 
+import os
 import shutil
 import sys
 import textwrap
 import unicodedata
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TypedDict, Unpack
+from typing import TextIO, TypedDict, Unpack
 
 import click
 import orjson
 
-from taugate.cli.terminal.command import in_colour
 from taugate.storage.files import Json
 
 
@@ -32,6 +32,13 @@ _COPIED = ("Open", "Report")  # labels of commands, addresses and paths
 # So that rows that are written one after another are aligned, as both lines of a release's summary are.
 _LABEL_COLUMNS = len("Certified") + 3
 _JOINERS = "\u200c\u200d"  # zero-width non-joiner and joiner
+
+
+def in_colour(stream: TextIO) -> bool:
+    """Return whether stdout or stderr takes colours: a terminal without NO_COLOR, or any stream with FORCE_COLOR."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    return bool(os.environ.get("FORCE_COLOR")) or (stream.isatty() and os.environ.get("TERM") != "dumb")
 
 
 def print_result(result: str | Path | Mapping[str, Json]) -> None:

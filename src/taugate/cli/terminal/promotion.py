@@ -8,12 +8,12 @@ from pydantic.dataclasses import dataclass
 
 from taugate.calibration.comparison.publish import Promotion
 from taugate.calibration.comparison.rule import PromotionRule
-from taugate.calibration.settings.options import Options
 from taugate.cli.terminal.acting import BY_HELP, act_as
 from taugate.cli.terminal.command import OptionGroup
 from taugate.cli.terminal.options import Appearance, number_or, option
 from taugate.cli.terminal.output import say
 from taugate.errors import InputError
+from taugate.evidence.options import Options
 from taugate.registry.signing import signing_key, trusted_keys
 
 PROMOTION = OptionGroup("promotion", "by default, a release with a threshold is promoted")

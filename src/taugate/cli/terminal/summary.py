@@ -8,11 +8,11 @@ from pathlib import Path
 from taugate.calibration.comparison.publish import Promotion, Published, report
 from taugate.calibration.formats import metrics_line
 from taugate.cli.terminal.output import print_result, say, say_labelled
+from taugate.policy.policy import POLICIES
 from taugate.registry.catalog import unverified_manifest
-from taugate.retrieval.policy.policy import POLICIES
-from taugate.retrieval.release.layout import REPORT
-from taugate.retrieval.release.manifest import ReleaseManifest, RunManifest
-from taugate.retrieval.release.summary import certificate_cost, summary_lines
+from taugate.release.layout import REPORT
+from taugate.release.manifest import ReleaseManifest, RunManifest
+from taugate.release.summary import certificate_cost, summary_lines
 from taugate.storage.files import Json
 
 _SAME = "Not needed: {} has the same content and remains the current release."

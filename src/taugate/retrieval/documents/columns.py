@@ -12,18 +12,8 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from taugate.retrieval.documents.filters import (
-    BOOLEANS,
-    DATES,
-    NUMBERS,
-    TEXTS,
-    OneOf,
-    Range,
-    SortKey,
-    instant,
-    sort_key,
-    stored_key,
-)
+from taugate.release.names import BOOLEANS, DATES, NUMBERS, TEXTS
+from taugate.retrieval.documents.filters import OneOf, Range, SortKey, instant, sort_key, stored_key
 from taugate.retrieval.documents.store import MetadataValue
 
 _MIN_DATE = len('"2024-05-31"')

@@ -7,11 +7,11 @@ from typing import Annotated, Any, NoReturn
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator
 from pydantic_core import PydanticCustomError
 
+from taugate.release.names import DATES, shown
 from taugate.retrieval.documents import filters
 from taugate.retrieval.documents.filters import (
     ANY,
     BOUNDS,
-    DATES,
     NOT,
     AnyOf,
     Condition,
@@ -25,7 +25,6 @@ from taugate.retrieval.documents.filters import (
     every_condition,
     on_fields,
 )
-from taugate.retrieval.documents.metadata import shown
 
 # A condition visits every document, a value takes one binary search: benchmarks/serving/filters.py measures both.
 MAX_CONDITIONS = 16

@@ -16,6 +16,7 @@ from unicodedata import normalize
 import numpy as np
 from numpy.typing import NDArray
 
+from taugate.release.names import BOOLEANS, DATES, NUMBERS, TEXTS
 from taugate.storage.files import Json
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -32,9 +33,6 @@ EXAMPLE = "2024-05-31"  # for messages
 Value = str | int | float | bool
 SortKey = tuple[int, Value]  # rank of the kind and the value, so that keys compare by kind first
 
-# Kinds of the values of a field; an ISO date is both a text and a date.
-BOOLEANS, NUMBERS, TEXTS, DATES = range(4)
-KINDS = ("booleans", "numbers", "texts", "dates")  # for messages
 BOUNDS = ("gt", "gte", "lt", "lte")
 ANY, NOT = "$or", "$not"  # keys of combinations in JSON
 T = TypeVar("T")
@@ -68,6 +66,14 @@ def written(seconds: float) -> str:
     except OverflowError:
         moment = _LATEST
     return moment.isoformat()
+
+
+def only_value(query_filter: "Filter") -> tuple[str, SortKey] | tuple[None, None]:
+    """Return the field of which a filter selects exactly one value, with the value; None for any other filter."""
+    match query_filter:
+        case (OneOf(field=name, keys=(value,)),):
+            return name, value
+    return None, None
 
 
 def composed(text: str) -> str:

@@ -14,24 +14,13 @@ import orjson
 from numpy.typing import NDArray
 
 from taugate.errors import InputError, ReleaseError
+from taugate.release.names import DATES, KINDS, TEXTS, shown
 from taugate.retrieval.documents.columns import Column, ColumnWriter, Mask, SortedValues, TagColumn, sort_keys
-from taugate.retrieval.documents.filters import (
-    DATES,
-    KINDS,
-    TEXTS,
-    Filter,
-    FilterRules,
-    OneOf,
-    Range,
-    SortKey,
-    composed,
-    instant,
-    on_fields,
-)
+from taugate.retrieval.documents.filters import Filter, FilterRules, OneOf, Range, SortKey, composed, instant, on_fields
 from taugate.retrieval.documents.store import Document, MetadataValue
 from taugate.storage.tensors import Arrays, read_tensors, write_tensors
 
-_MAX_LISTED, _MAX_NAME_LENGTH = 16, 40  # fields listed in a message, and characters of a name
+_MAX_LISTED = 16  # fields listed in a message
 
 _FIELDS, _PARTS, _TAG_PART = "fields", ("json", "offsets", "codes"), "starts"
 
@@ -125,11 +114,6 @@ class FieldTypesWriter:
                 if kinds
             }
         )
-
-
-def shown(name: str) -> str:
-    """Return the name of a field for a message, shortened if it is long."""
-    return name if len(name) <= _MAX_NAME_LENGTH else f"{name[:_MAX_NAME_LENGTH]}…"
 
 
 @dataclass(frozen=True)

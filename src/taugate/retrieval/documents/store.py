@@ -20,12 +20,12 @@ import orjson
 from numpy.typing import NDArray
 
 from taugate.errors import ReleaseError
+from taugate.release.layout import OFFSETS, TEXTS
 from taugate.storage.files import Json
 from taugate.storage.tensors import read_tensors, write_tensors
 
 Scalar = str | int | float | bool | None
 MetadataValue = Scalar | list[str]  # a list holds tags
-TEXTS, OFFSETS = "documents.jsonl", "documents.safetensors"
 # Limit of metadata fields in a corpus. A field takes 4 bytes per document, so all fields together take less than a
 # vector of 384 dimensions.
 MAX_FIELDS = 256

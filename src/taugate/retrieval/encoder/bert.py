@@ -1,32 +1,28 @@
-"""A BERT-like model in int8, bfloat16 or float32, run by kernel.c on texts of any lengths without padding.
+"""A BERT-like model in int8, bfloat16 or float32, run by the kernel on texts of any lengths without padding.
 
 In int8, every product is x·W ≈ Σ_b s_b·c_b·(q_b·Q_b) over blocks b of 64 inputs: s_b is the scale of the token's block,
 c_b that of the output's. Inputs are first divided by factors that move outliers into the weights (SmoothQuant, Xiao et
 al., ICML 2023, eq. 4). In bfloat16, inputs and weights have 8 significant bits, and sums are in float32. Similarities
-stay within .0015 and .0003 of those in float32 on average (docs/benchmarks/encoder.md).
+stay within .0015 and .0003 of those in float32 on average (benchmarks/results/encoder.md).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from taugate.errors import EncoderError, EncoderUnsupported, ReleaseError
-from taugate.retrieval.encoder.graph import LAYOUT, GraphWeights
-from taugate.retrieval.vectors import Float32
+from taugate.plugins import load_all
+from taugate.policy.arrays import Float32
+from taugate.release.encoder import LAYOUT, Precision
+from taugate.retrieval.encoder.graph import GraphWeights
 from taugate.storage.tensors import Arrays, map_tensors
 
-try:
-    from taugate.retrieval.encoder import kernel
-except ImportError:  # installed without a compiler
-    kernel = None  # type: ignore[assignment]
-
-WEIGHTS = "weights.safetensors"
 LINEARS = ("qkv", "out", "up", "down")  # the products of a layer, in their order
-Precision = Literal["int8", "bfloat16", "float32"]
 PRECISIONS: dict[Precision, int] = {"int8": 0, "bfloat16": 1, "float32": 2}  # their numbers in kernel.c
 _TYPES = {"int8": np.int8, "bfloat16": np.uint16, "float32": np.float32}  # of the weights of products
 _NEEDED: dict[Precision, str] = {"int8": "AVX2", "bfloat16": "AVX2", "float32": "AVX-512"}
@@ -38,12 +34,37 @@ MIN_EXPONENT = 127 - 49
 _PANEL = 48  # outputs of a tile of kernel.c
 _PLAIN = "plain"  # the path of kernel.c for any processor, slower than onnxruntime
 _MAX_ROWS = 1024  # tokens per call, so that inputs and outputs of a product stay in the cache of a core
+_Places = NDArray[np.int64]
+
+
+class Kernel(Protocol):
+    """The encoder in C of the plug-in taugate-kernel, which is an entry point of `taugate.encoders`.
+
+    Attributes:
+        paths: Of a precision, the names of the ways to compute on this processor, the fastest first.
+        model: A model of a precision, with seven sizes, a pooling, an epsilon and its weights.
+        encode: Encodes token ids with the ends of the texts as vectors, by a path.
+        largest_products: For late_interaction.py.
+    """
+
+    paths: Callable[[int], tuple[str, ...]]
+    model: Callable[[int, int, int, int, int, int, int, int, int, float, Sequence[NDArray[Any]]], object]
+    encode: Callable[[object, NDArray[np.int32], NDArray[np.int32], Float32, int], None]
+    largest_products: Callable[
+        [int, NDArray[np.uint8], Float32, NDArray[np.int8], Float32, _Places, _Places, Float32, int], None
+    ]
+
+
+@cache
+def kernel() -> Kernel | None:
+    """Return the kernel; None without the plug-in taugate-kernel, or if it was installed without a compiler."""
+    return next((found for name, found in load_all("encoders") if name == "kernel"), None)
 
 
 def kernel_path(precision: Precision) -> str | None:
     """Return the fastest path of kernel.c on this processor; None if the kernel is missing."""
-    path: str | None = None if kernel is None else kernel.paths(PRECISIONS[precision])[0]
-    return path
+    compiled = kernel()
+    return None if compiled is None else compiled.paths(PRECISIONS[precision])[0]
 
 
 def processor_path(precision: Precision) -> str | None:
@@ -76,20 +97,20 @@ class BertModel:
             EncoderError: If the file is not such a model.
             EncoderUnsupported: If this installation has no kernel, or this processor no instructions for it.
         """
-        fastest = processor or processor_path(precision)
-        if kernel is None or fastest is None:
+        compiled, fastest = kernel(), processor or processor_path(precision)
+        if compiled is None or fastest is None:
             raise EncoderUnsupported(
-                f"{path}: {precision} needs a processor with {_NEEDED[precision]}, and an installation with a compiler"
+                f"{path}: {precision} needs a processor with {_NEEDED[precision]}, and the plug-in taugate-kernel"
             )
         try:
             arrays = GraphWeights.read(path).arrays(path.parent) if path.name == LAYOUT else map_tensors(path)
             self.vocabulary, self.dimension = arrays["words"].shape
             self.gives_tokens = int(arrays["shape"][1]) == TOKENS
-            self._model = kernel.model(PRECISIONS[precision], *_arguments(arrays, precision))
+            self._model = compiled.model(PRECISIONS[precision], *_arguments(arrays, precision))
         except (ReleaseError, OSError, ValueError, KeyError, IndexError, TypeError, OverflowError) as error:
             raise EncoderError(f"{path}: not a model in {precision}; calibrate again") from error
-        self._encode = kernel.encode
-        self._path = kernel.paths(PRECISIONS[precision]).index(fastest)
+        self._encode = compiled.encode
+        self._path = compiled.paths(PRECISIONS[precision]).index(fastest)
         self._threads = threads
 
     def batches(self, lengths: Sequence[int]) -> Iterator[range]:

@@ -11,107 +11,31 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol, Self
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ValidationError
 
 from taugate.errors import EncoderError
-from taugate.retrieval.encoder.bert import WEIGHTS, BertModel, Precision, processor_path
-from taugate.retrieval.encoder.endpoint_record import EndpointRecord
-from taugate.retrieval.encoder.graph import DATA, LAYOUT, MODEL, Graph
-from taugate.retrieval.encoder.tokenizer import TOKENIZER, load_tokenizer
+from taugate.policy.arrays import Float32
+from taugate.release.encoder import CONFIG, DATA, LAYOUT, MODEL, TOKENIZER, WEIGHTS, EncoderConfig, Role
+from taugate.retrieval.encoder.bert import BertModel, processor_path
+from taugate.retrieval.encoder.graph import Graph
+from taugate.retrieval.encoder.tokenizer import load_tokenizer
 from taugate.retrieval.hardware import cuda_available, processors
-from taugate.retrieval.vectors import MAX_DIMENSIONS, Float32, extended
+from taugate.retrieval.vectors import extended
 from taugate.storage.files import sha256_files
 
 if TYPE_CHECKING:
     from tokenizers import Encoding
 
-CONFIG = "encoder.json"
-Runtime = Literal["onnxruntime", "kernel", "endpoint", "none"]  # none: there are only vectors (loading.py)
 _MODELS: dict[str, str] = {"onnxruntime": MODEL, "kernel": WEIGHTS}
 GRAPH_FILES = (MODEL, TOKENIZER, CONFIG)  # of a float32 encoder, beside which DATA and LAYOUT may be
-FILES = (*_MODELS.values(), DATA, LAYOUT, TOKENIZER, CONFIG)  # of any encoder; each has one model
-Role = Literal["query", "document"]
-Similarity = Literal["cosine", "dot"]
 RequestedPrecision = Literal["auto", "float32", "bfloat16", "int8"]  # auto: the precision of the calibration
 
-# Far beyond any real encoder, so that a forged file cannot claim all memory. The limit of tokens is what the tokenizer
-# can count, because some encoders read texts of any length.
-_MAX_TOKENS, _MAX_PADDING = (1 << 31) - 1, 1 << 10
 _MAX_BYTES = {TOKENIZER: 256 << 20, CONFIG: 1 << 20}  # a vocabulary of 250,000 pieces takes 17 MB
 # Share of its characters above which a text counts as unreadable: from about there, an answer is lost more often than
 # found. Of the queries of SciFact and SQuAD that all-MiniLM-L6-v2 answers, it still answers 67 and 60 % with a share of
-# .46, 55 and 52 % with .56, 39 and 40 % with .66, 17 and 21 % with .81 (docs/research/encoder.md).
+# .46, 55 and 52 % with .56, 39 and 40 % with .66, 17 and 21 % with .81 (benchmarks/decisions.md).
 UNREADABLE = 0.5
 _REMEDY = "give another encoder, or remove this one from the cache"
-
-
-class EncoderConfig(BaseModel):
-    """The properties of an exported encoder that its graph and tokenizer do not contain.
-
-    Attributes:
-        name: Name of the source model.
-        revision: Revision of the source model.
-        runtime: Runtime of the graph.
-        precision: Precision of the weights.
-        dimension: Dimension of a vector, with the last coordinate that `extended` adds.
-        max_length: Longest text in tokens, including special ones and the prompt.
-        max_query_length: Longest query in tokens if that is less than `max_length`, else None.
-        pooling: Method that combines token vectors.
-        normalize: Whether vectors have unit length.
-        max_norm: M of `extended`, if similarity is the inner product; None, and not written, for the cosine.
-        query_prompt: Prefix of queries.
-        document_prompt: Prefix of documents.
-        special_tokens: Whether the tokenizer adds special tokens.
-        pad_multiple: Texts are padded to a multiple of this many tokens, so that more texts share a batch.
-        pair_lone_texts: Whether a text alone in its batch gets other last bits than in a larger batch.
-        max_cosine_difference: Largest 1 − cosine between PyTorch and the graph over the texts checked at export. Of an
-            endpoint: largest difference of the cosine of two texts between two replies.
-        stored_type: Type of the source's weights if they are not stored in float32, such as BF16; else None.
-        assumed_pooling: Whether the source declares no pooling, so that the mean of all tokens was taken.
-        endpoint: The endpoint that encodes if `runtime` is endpoint; else None, and not written.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    name: str
-    revision: str
-    runtime: Runtime = "onnxruntime"
-    precision: Precision = "float32"
-    dimension: int = Field(ge=1, le=MAX_DIMENSIONS)
-    max_length: int = Field(ge=1, le=_MAX_TOKENS)
-    max_query_length: int | None = Field(default=None, ge=1, le=_MAX_TOKENS, exclude_if=lambda value: value is None)
-    pooling: str
-    normalize: Literal[True] = True
-    max_norm: float | None = Field(default=None, gt=0, exclude_if=lambda value: value is None)
-    query_prompt: str = ""
-    document_prompt: str = ""
-    special_tokens: bool = True
-    pad_multiple: int = Field(default=1, ge=1, le=_MAX_PADDING)
-    pair_lone_texts: bool = True
-    max_cosine_difference: float
-    stored_type: str | None = Field(default=None, max_length=16, exclude_if=lambda value: value is None)
-    assumed_pooling: bool = Field(default=False, exclude_if=lambda value: not value)
-    endpoint: EndpointRecord | None = Field(default=None, exclude_if=lambda value: value is None)
-
-    @property
-    def query_window(self) -> int:
-        """The number of tokens read of a query."""
-        return self.max_query_length or self.max_length
-
-    @property
-    def similarity(self) -> Similarity:
-        """How queries and documents are compared."""
-        return "cosine" if self.max_norm is None else "dot"
-
-    @property
-    def model_dimension(self) -> int:
-        """Dimension of the model's own vectors, without the coordinate that `extended` adds."""
-        return self.dimension if self.max_norm is None else self.dimension - 1
-
-    def cached_as(self, role: Role) -> str:
-        """Return what precedes a text in the key of its cached vector: the prompt, and the role if it matters."""
-        prompt = self.query_prompt if role == "query" else self.document_prompt
-        return prompt if self.max_norm is None else f"{role}\0{prompt}"
 
 
 @dataclass(slots=True)

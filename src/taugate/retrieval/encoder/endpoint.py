@@ -21,9 +21,10 @@ import numpy as np
 import orjson
 
 from taugate.errors import EncoderError, EncoderUnavailable, InputError, TextRefused
-from taugate.retrieval.encoder.encoder import CONFIG, EncoderConfig, ExportedEncoder, Role, Tokens, read_config
-from taugate.retrieval.encoder.endpoint_record import KEY_FILE, PATHS, URL, Dialect, EndpointAccess, EndpointRecord
-from taugate.retrieval.vectors import Float32
+from taugate.policy.arrays import Float32
+from taugate.release.encoder import CONFIG, Dialect, EncoderConfig, EndpointRecord, Role
+from taugate.retrieval.encoder.encoder import ExportedEncoder, Tokens, read_config
+from taugate.retrieval.encoder.endpoint_access import KEY_FILE, PATHS, URL, EndpointAccess
 from taugate.storage.files import sha256_files
 from taugate.storage.http_client import AttemptFailed
 from taugate.storage.json_endpoint import (

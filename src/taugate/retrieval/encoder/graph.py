@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from taugate.errors import EncoderError
+from taugate.policy.arrays import Float32
+from taugate.release.encoder import DATA, MODEL
 from taugate.retrieval.hardware import new_session, uses_gpu
-from taugate.retrieval.vectors import Float32
 from taugate.storage.files import read_bounded
 from taugate.storage.tensors import Arrays
 
@@ -25,12 +26,9 @@ if TYPE_CHECKING:
     import onnxruntime
 
 
-MODEL = "model.onnx"
-DATA = "model.onnx_data"  # weights of a graph that are too large for its own file
-# Tokens per batch; no other size is measurably faster (docs/benchmarks/encoder.md). A longer text has its own batch.
+# Tokens per batch; no other size is measurably faster (benchmarks/results/encoder.md). A longer text has its own batch.
 _BATCH_TOKENS = 1024
 
-LAYOUT = "kernel.json"
 _MAX_BYTES = 1 << 20  # a hundred times what a model of 24 layers takes
 
 

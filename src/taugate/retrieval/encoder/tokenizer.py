@@ -4,11 +4,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from taugate.errors import EncoderError
+from taugate.release.encoder import TOKENIZER
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
-
-TOKENIZER = "tokenizer.json"
 
 
 def load_tokenizer(folder: Path, max_length: int, remedy: str) -> "Tokenizer":

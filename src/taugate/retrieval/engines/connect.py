@@ -1,39 +1,26 @@
 """Connects a release to its engine by the manifest's `engine` record, and verifies that it is the same collection."""
 
 import hashlib
-import logging.config
 import os
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, Protocol
+from typing import Protocol
 
 import numpy as np
-from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator
-from pydantic_core import PydanticCustomError
 
 from taugate.errors import InputError, ReleaseError
-from taugate.retrieval.documents.filters import DATES, KINDS, composed
-from taugate.retrieval.documents.metadata import FieldType, FieldTypes, shown
+from taugate.plugins import distribution, load_one
+from taugate.release.engine import LISTS, EngineKind, EngineRecord
+from taugate.release.names import KINDS
+from taugate.retrieval.documents.filters import composed
+from taugate.retrieval.documents.metadata import FieldType, FieldTypes
 from taugate.retrieval.documents.store import write_document
-from taugate.retrieval.engines.engine import (
-    Collection,
-    Engine,
-    EngineKind,
-    GraphParameters,
-    Positions,
-    Rows,
-    collection_name,
-)
+from taugate.retrieval.engines.engine import Collection, ConnectEngine, Engine, Positions, Rows
 from taugate.storage.files import read_secret
 
-_LISTS = "lists"  # listed beside the kinds of a field's values if documents have lists of them
-
 URL, TOKEN_FILE = "TAUGATE_ENGINE_URL", "TAUGATE_ENGINE_TOKEN_FILE"
-_importing = threading.Lock()
 
 # If 1 % of the rows are altered, a sample of this size misses all of them with a probability of 10⁻¹⁸ (.99^4096).
 SAMPLE = 4096
@@ -41,74 +28,21 @@ _FIRST_REPLY = 10.0  # seconds after which an engine without a reply counts as u
 _BLOCK = 512  # rows of the sample read at a time
 
 
-def _written(types: FieldTypes) -> dict[str, list[str]]:
-    """Return the JSON form of field types: {"year": ["numbers"], "tags": ["texts", "lists"]}."""
+def field_types(record: EngineRecord) -> FieldTypes:
+    """Return the metadata fields of a collection, with names in composed form."""
+    by_name = {
+        composed(name): FieldType(frozenset(KINDS.index(word) for word in words if word != LISTS), LISTS in words)
+        for name, words in record.fields.items()
+    }
+    return FieldTypes(by_name)
+
+
+def recorded_fields(types: FieldTypes) -> dict[str, list[str]]:
+    """Return field types as `EngineRecord.fields` has them."""
     return {
-        name: [*(KINDS[kind] for kind in sorted(field.kinds)), *([_LISTS] if field.has_lists else [])]
+        name: [*(KINDS[kind] for kind in sorted(field.kinds)), *([LISTS] if field.has_lists else [])]
         for name, field in types.by_name.items()
     }
-
-
-def _read(written: object) -> FieldTypes:
-    """Parse the JSON form of `_written`.
-
-    Raises:
-        PydanticCustomError: If it is malformed.
-    """
-    if isinstance(written, FieldTypes):
-        return written
-    if not isinstance(written, dict):
-        raise PydanticCustomError("fields", "not an object of fields with the kinds of their values")
-    return FieldTypes({composed(name): _read_type(name, words) for name, words in sorted(written.items())})
-
-
-def _read_type(name: str, words: object) -> FieldType:
-    valid = [word for word in (*KINDS, _LISTS) if isinstance(words, list) and word in words]
-    kinds = frozenset(KINDS.index(word) for word in valid if word != _LISTS)
-    if not isinstance(words, list) or len(words) != len(valid) or not kinds:
-        message = f"{shown(name)}: must be a list of kinds of values ({', '.join(KINDS)}), optionally with {_LISTS}"
-        raise PydanticCustomError("fields", "{message}", {"message": message})  # a name may have braces
-    return FieldType(kinds, _LISTS in valid)
-
-
-# Manifests are validated strictly, so JSON's lists have to be converted.
-_Texts = Annotated[tuple[str, ...], BeforeValidator(lambda texts: tuple(texts) if isinstance(texts, list) else texts)]
-_Fields = Annotated[FieldTypes, PlainValidator(_read), PlainSerializer(_written)]
-
-
-class EngineRecord(GraphParameters):
-    """The collection of a release in an engine, with the digests that identify it.
-
-    Attributes:
-        kind: Kind of the engine.
-        rows: Number of documents.
-        dimension: Dimension of their vectors.
-        shards: SHA-256 of each shard of vectors and documents, in order.
-        sample: SHA-256 of the 4,096 rows that `verify.sampled_positions` draws, or of all rows if there are fewer.
-        fields: Metadata fields that filters can name, with the kinds of their values. The collection's name depends
-            only on whether any field has dates.
-        consistency: Consistency of searches. A finished collection never changes, so the weakest level finds all rows.
-    """
-
-    kind: EngineKind
-    rows: int = Field(ge=1)
-    dimension: int = Field(ge=1)
-    shards: _Texts
-    sample: str
-    fields: _Fields = FieldTypes()
-    consistency: Literal["eventual"] = "eventual"
-
-    @property
-    def collection(self) -> str:
-        """The name of the collection, which does not depend on the breadth of searches."""
-        parameters: dict[str, int | str] = {
-            "kind": self.kind,
-            "edges": self.edges,
-            "edge_candidates": self.edge_candidates,
-        }
-        if any(DATES in field.kinds for field in self.fields.by_name.values()):
-            parameters["dates"] = "moments"  # earlier versions uploaded rows without moments
-        return collection_name(self.shards, parameters)
 
 
 def engine_from_environment(kind: EngineKind, environ: Mapping[str, str] = os.environ) -> Engine:
@@ -134,15 +68,12 @@ def engine_at(kind: EngineKind, urls: str, token_file: Path | None) -> Engine:
         token_file: File with the token of Milvus or the password of PostgreSQL; None if there is none.
 
     Raises:
-        InputError: If there is no URL, the file cannot be read, or the extra of this kind is not installed.
+        InputError: If there is no URL, the file cannot be read, or see `connect`.
     """
     servers = [url.strip() for url in urls.split(",") if url.strip()]
     if not servers:
         raise InputError(f"{URL} is not set, and the vectors are in {kind}; set it to the URL of the engine")
-    try:
-        return connect(kind, servers, "" if token_file is None else read_secret(token_file, TOKEN_FILE))
-    except ModuleNotFoundError as error:
-        raise InputError(f"{kind}: {error.name} is not installed; pip install 'taugate[{kind}]'") from error
+    return connect(kind, servers, "" if token_file is None else read_secret(token_file, TOKEN_FILE))
 
 
 def connect(kind: EngineKind, urls: Sequence[str], secret: str = "") -> Engine:
@@ -151,32 +82,17 @@ def connect(kind: EngineKind, urls: Sequence[str], secret: str = "") -> Engine:
     Args:
         kind: Kind of the engine.
         urls: One or more URLs of its servers.
-        secret: Token of Milvus or password of PostgreSQL; empty if there is none.
+        secret: Token or password; empty if there is none.
 
     Raises:
-        ModuleNotFoundError: If its extra is not installed.
-        InputError: If there is no URL.
+        InputError: If no plug-in has this kind, its client is not installed, or a URL is not one of it.
     """
-    if kind == "milvus":
-        with _logging_kept():
-            from taugate.retrieval.engines.milvus import MilvusEngine
-
-        return MilvusEngine(urls, secret)
-    from taugate.retrieval.engines.pgvector import PgvectorEngine
-
-    return PgvectorEngine(urls, secret)
-
-
-@contextmanager
-def _logging_kept() -> Iterator[None]:
-    """Block logging configuration: importing pymilvus configures logging, which closes all handlers of the process."""
-    with _importing:
-        configure = logging.config.dictConfig
-        logging.config.dictConfig = lambda config: None
-        try:
-            yield
-        finally:
-            logging.config.dictConfig = configure
+    entry_point: ConnectEngine = load_one("engines", kind)
+    try:
+        return entry_point(urls, secret)
+    except ModuleNotFoundError as error:
+        extra = f"{distribution('engines', kind)}[{kind}]"
+        raise InputError(f"{kind}: {error.name} is not installed; pip install '{extra}'") from error
 
 
 def shard_digest(shard: Rows) -> str:

@@ -14,10 +14,12 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from taugate.policy.arrays import Float32, HybridVectors, QueryVectors
+from taugate.release.engine import EngineRecord
 from taugate.retrieval.documents.filters import Filter
 from taugate.retrieval.documents.metadata import FieldTypes, holds
 from taugate.retrieval.documents.store import Document
-from taugate.retrieval.engines.connect import EngineAccess, EngineRecord, MonitoredCollection, open_verified
+from taugate.retrieval.engines.connect import EngineAccess, MonitoredCollection, field_types, open_verified
 from taugate.retrieval.engines.engine import Positions
 from taugate.retrieval.engines.filters import check_comparable
 from taugate.retrieval.engines.search import MAX_SCANNED, EngineIndex, EngineSearch, in_batches, score_members
@@ -25,7 +27,7 @@ from taugate.retrieval.index.flat import MAX_CANDIDATES, SPARE
 from taugate.retrieval.index.hybrid import HybridIndex, Scored, require_words, vector_index
 from taugate.retrieval.index.lexical import LexicalCandidates, LexicalIndex
 from taugate.retrieval.index.top_k import DocumentSubset, Index, Observe, TopK, unobserved
-from taugate.retrieval.vectors import Float32, HybridVectors, QueryVectors, similarity
+from taugate.retrieval.vectors import similarity
 
 # Sizes of the first lists beyond K: documents by cosine, and by share. Of 750 queries of five data sets, 17,063
 # documents together, at K = 10 and w = 1, these lists prove 94 % of the results, and have 98.5 % of the results; with
@@ -305,4 +307,4 @@ def open_corpus(record: EngineRecord, dimension: int, access: EngineAccess) -> E
     verified = open_verified(engine, record, dimension, time.monotonic() + access.opening)
     watched = None if access.watch is None else access.watch(record, verified)
     index = EngineIndex(verified if watched is None else watched, record.rows, access.seconds)
-    return EngineCorpus(index, EnginePassages(index, record.fields), EngineDocuments(index), watched)
+    return EngineCorpus(index, EnginePassages(index, field_types(record)), EngineDocuments(index), watched)

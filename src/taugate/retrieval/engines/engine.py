@@ -4,49 +4,30 @@ An engine never decides: `search.py` scores its candidates with `retrieval.vecto
 once, in shards, then finished and never changed; its name is a digest of its contents.
 """
 
-import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Literal, Protocol
+from typing import Protocol
 
 import numpy as np
-import orjson
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict
 
 from taugate.errors import InputError, ReleaseError
+from taugate.policy.arrays import Float32
+from taugate.release.engine import PREFIX, EngineKind, GraphParameters
 from taugate.retrieval.documents.filters import Filter
 from taugate.retrieval.documents.store import Document, read_document
-from taugate.retrieval.vectors import Float32
 
-EngineKind = Literal["milvus", "pgvector"]
-EngineChoice = Literal["faiss", EngineKind]
+IN_PROCESS = "faiss"  # in place of a kind: the release itself holds vectors and documents
 Positions = NDArray[np.int64]
-PREFIX = "tg_"
 _CREATED = "made by taugate at "  # stored in collections, so it cannot change
 _NAME = re.compile(PREFIX + "[0-9a-f]{32}")
 
 
-def external(choice: EngineChoice) -> EngineKind | None:
+def external(choice: EngineKind) -> EngineKind | None:
     """Return the engine outside the release; None if the release holds the vectors itself."""
-    return None if choice == "faiss" else choice
-
-
-class GraphParameters(BaseModel):
-    """How an engine builds the graph of a collection, and how broadly it searches.
-
-    The defaults are those of the in-process graph (retrieval/index/approximate.py): `edges` per document and layer (M),
-    `edge_candidates` during the build (efConstruction). `breadth` is the length of a search's candidate list (ef),
-    raised to the number of requested results if that is larger.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    edges: int = 32
-    edge_candidates: int = 200
-    breadth: int = 128
+    return None if choice == IN_PROCESS else choice
 
 
 @dataclass(frozen=True)
@@ -201,15 +182,20 @@ class Engine(Protocol):
         ...
 
 
-def collection_name(shards: Sequence[str], parameters: Mapping[str, int | str]) -> str:
-    """Return the name of a collection, which is equal for equal contents only.
+class ConnectEngine(Protocol):
+    """An entry point of the group `taugate.engines`; its name is the kind of the engines that it connects to."""
 
-    Args:
-        shards: SHA-256 of the shards of vectors and documents, in order.
-        parameters: Parameters of its index.
-    """
-    content = orjson.dumps({"shards": [*shards], "parameters": {**parameters}}, option=orjson.OPT_SORT_KEYS)
-    return PREFIX + hashlib.sha256(content).hexdigest()[:32]
+    def __call__(self, urls: Sequence[str], secret: str) -> Engine:
+        """Return the engine at one or more URLs; nothing is sent to it yet.
+
+        Args:
+            urls: URLs of its servers.
+            secret: Token or password; empty if there is none.
+
+        Raises:
+            InputError: If a URL is not one of this kind.
+        """
+        ...
 
 
 def time_written(seconds: float) -> str:
@@ -255,7 +241,7 @@ def missing_rows(name: str, missing: Sequence[int]) -> ReleaseError:
     return ReleaseError(f"{name}: has no row at position {missing[0]}; upload the collection again")
 
 
-def stored_document(name: str, position: int, written: str) -> Document:
+def stored_document(name: str, position: int, written: str | bytes) -> Document:
     """Read a document from its row; raises ReleaseError if it is none."""
     try:
         return read_document(written)

@@ -17,19 +17,9 @@ from unicodedata import normalize
 import orjson
 
 from taugate.errors import InputError
+from taugate.release.names import DATES, NUMBERS, shown
 from taugate.retrieval.documents.columns import sort_keys
-from taugate.retrieval.documents.filters import (
-    DATES,
-    NUMBERS,
-    Filter,
-    FilterRules,
-    OneOf,
-    Range,
-    SortKey,
-    Value,
-    instant,
-)
-from taugate.retrieval.documents.metadata import shown
+from taugate.retrieval.documents.filters import Filter, FilterRules, OneOf, Range, SortKey, Value, instant
 from taugate.retrieval.documents.store import Document
 
 # Engines compare numbers as float64, which cannot represent every integer beyond this.

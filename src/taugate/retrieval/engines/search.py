@@ -8,12 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.errors import EngineUnavailable
+from taugate.policy.arrays import Float32, QueryVectors, dense_of
 from taugate.retrieval.documents.filters import Filter
 from taugate.retrieval.engines.engine import Candidates, Collection, Positions, Rows
 from taugate.retrieval.index.approximate import widened_top_k
 from taugate.retrieval.index.flat import MAX_CANDIDATES, SPARE, best_of, brute_force_top_k
 from taugate.retrieval.index.top_k import Candidate, DocumentScorer, DocumentSubset, Observe, TopK, unobserved
-from taugate.retrieval.vectors import Float32, QueryVectors, dense_of, pair_similarity, similarity
+from taugate.retrieval.vectors import pair_similarity, similarity
 
 # If the engine finds too few documents and at most this many meet the filter, all of them are read: some 10 MB at 384
 # dimensions and 1 KB of text.

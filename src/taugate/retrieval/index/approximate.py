@@ -8,6 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.errors import InputError
+from taugate.policy.arrays import Float32, QueryVectors, dense_of
+from taugate.release.names import CENTROIDS_A_CODE, INDEX_KINDS, POINTS_A_CENTROID, Kind
 from taugate.retrieval.index.flat import (
     MAX_CANDIDATES,
     MAX_NEIGHBOURS,
@@ -28,20 +30,18 @@ from taugate.retrieval.index.kinds import (
     stored_vectors,
 )
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.names import CENTROIDS_A_CODE, INDEX_KINDS, POINTS_A_CENTROID, Kind
-from taugate.retrieval.vectors import Float32, QueryVectors, dense_of
 
 # Called with (n, d) queries, k and the number of candidates to fetch. Returns the k best candidates of every query, and
 # the lowest similarity among all candidates of each query, (n,) float32. A missing candidate scores −∞.
 Best = Callable[[Float32, int, int], tuple[TopK, Float32]]
 
 # Documents that product quantisation proposes: ten times the depth that the gate evaluates. With 96 bytes per document
-# of 384 dimensions, no more of the top 10 is missed than without quantisation (docs/research/gate.md).
+# of 384 dimensions, no more of the top 10 is missed than without quantisation (benchmarks/decisions.md).
 _PROPOSED = 128
 
 # Edges per document: FAISS's default, in the upper half of the range that the HNSW paper recommends.
 _EDGES = 32
-# Candidates during the build: 100 miss more than twice as much, 400 take twice as long (docs/research/gate.md).
+# Candidates during the build: 100 miss more than twice as much, 400 take twice as long (benchmarks/decisions.md).
 _EDGE_CANDIDATES = 200
 _CODED = 1 << 17  # documents of a graph whose codes are added at a time: 200 MB of float32 at d = 384
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.errors import ReleaseError
+from taugate.release.names import INDEX, VECTORS, Kind
 from taugate.retrieval.index.approximate import AnyIndex, ApproximateIndex
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.kinds import (
@@ -23,7 +24,6 @@ from taugate.retrieval.index.kinds import (
     proposes_by_codes,
 )
 from taugate.retrieval.index.top_k import Index
-from taugate.retrieval.names import INDEX, VECTORS, Kind
 
 _MAX_BREADTH = 4096  # for a graph of fewer documents: four times the largest breadth that calibration tries
 # FAISS computes 256 distances for each centroid's groups of COMPONENTS_A_CODE numbers, 4 bytes each.

@@ -11,11 +11,12 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
+from taugate.policy.arrays import Float32, QueryVectors, Vectors, dense_of
+from taugate.release.names import Kind
 from taugate.retrieval.hardware import GpuCopy
 from taugate.retrieval.index.kinds import QUANTIZERS, Int8Codes, padded, padded_dimension, stored_vectors
 from taugate.retrieval.index.top_k import DocumentScorer, DocumentSubset, TopK
-from taugate.retrieval.names import Kind
-from taugate.retrieval.vectors import Float32, QueryVectors, Vectors, dense_of, pair_similarity, rounding_bound
+from taugate.retrieval.vectors import pair_similarity, rounding_bound
 
 # Candidates beyond K, so that FAISS's rounding does not push a document of the top-K out of them.
 SPARE = 16

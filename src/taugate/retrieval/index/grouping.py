@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from taugate.policy.arrays import QueryVectors
 from taugate.retrieval.index.flat import MAX_CANDIDATES, brute_force_top_k
 from taugate.retrieval.index.top_k import DocumentSubset, Index, Parents, TopK, count_documents, first_of_each
-from taugate.retrieval.vectors import QueryVectors
 
 # Passages per document in the first search; with fewer, most queries are searched twice.
 _PASSAGES = 4

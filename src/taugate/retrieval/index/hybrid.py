@@ -11,10 +11,11 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from taugate.policy.arrays import Float32, HybridVectors, QueryVectors, Terms
 from taugate.retrieval.index.flat import MAX_CANDIDATES, SPARE, FlatIndex, best_of, brute_force_top_k, score_all
 from taugate.retrieval.index.lexical import LexicalCandidates, LexicalIndex
 from taugate.retrieval.index.top_k import DocumentSubset, Index, Searchable, TopK
-from taugate.retrieval.vectors import Float32, HybridVectors, QueryVectors, Terms, products, rounding_bound
+from taugate.retrieval.vectors import products, rounding_bound
 
 _Positions = NDArray[np.int64]
 

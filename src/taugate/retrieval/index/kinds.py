@@ -12,8 +12,9 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.retrieval.names import Kind
-from taugate.retrieval.vectors import Float32, Vectors, rounding_bound
+from taugate.policy.arrays import Float32, Vectors
+from taugate.release.names import Kind
+from taugate.retrieval.vectors import rounding_bound
 
 # The class of every kind; an index read from a file must be an instance of exactly this class.
 FAISS_TYPES: dict[Kind, type] = {

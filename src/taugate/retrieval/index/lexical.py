@@ -8,6 +8,7 @@ A share has the same bits on every machine: the weights of the terms are stored,
 the order of the terms' numbers, that is rounded once.
 """
 
+import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,8 +18,9 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.retrieval.index.postings import Float64, Positions, Postings, Unsigned
-from taugate.retrieval.vectors import Float32, Terms
+from taugate.policy.arrays import Float32, Float64, Terms
+from taugate.release.search_records import LexicalRecord
+from taugate.retrieval.index.postings import Positions, Postings, Unsigned
 
 # More than the rounding of a share and of sums in another order.
 _ROUNDING = 1e-6
@@ -257,3 +259,14 @@ def _sums(places: NDArray[np.integer[Any]], weights: Float64, count: int) -> Flo
 def share_of(scores: Float64, total: float) -> Float32:
     """Return sums of weights as shares of the largest possible sum, float32 of the same shape."""
     return (scores / total).astype(np.float32)
+
+
+def lexical_record(words: LexicalIndex, weight: float) -> LexicalRecord:
+    """Record the lexical part of a search."""
+    return LexicalRecord(
+        weight=weight,
+        k1=words.statistics.k1,
+        b=words.statistics.b,
+        terms=len(words.vocabulary),
+        sha256=hashlib.sha256(words.to_bytes()).hexdigest(),
+    )

@@ -10,11 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.errors import ReleaseError
+from taugate.policy.arrays import Float64, Terms
 from taugate.retrieval.index.words import RULE, WordRule, characters, term_of, terms
-from taugate.retrieval.vectors import Terms
 from taugate.storage.tensors import map_tensors, tensor_bytes
 
-Float64 = NDArray[np.float64]
 Unsigned = NDArray[np.unsignedinteger[Any]]
 Positions = NDArray[np.int64]
 

@@ -8,10 +8,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from taugate.policy.arrays import Float32, QueryVectors, Ranking
 from taugate.retrieval.documents.filters import Filter
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import Document
-from taugate.retrieval.vectors import Float32, QueryVectors
 
 Parents = NDArray[np.int32]  # the document of each passage, (N,), as in DocumentStore.parents
 
@@ -28,25 +28,18 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class TopK:
+class TopK(Ranking):
     """The K most similar documents of n queries, best first.
 
     Attributes:
-        scores: (n, K) float32 similarities.
-        positions: (n, K) int64 positions of the documents in the index.
         candidates: Contents of all these documents, and possibly others, by position; empty if the corpus is in this
             process.
         approximate: Whether a filter was evaluated in a graph that may miss documents; other filtered searches are
             exact.
     """
 
-    scores: Float32
-    positions: NDArray[np.int64]
     candidates: Mapping[int, Candidate] = field(default_factory=dict)
     approximate: bool = False
-
-    def __len__(self) -> int:
-        return len(self.scores)
 
 
 class DocumentSubset:

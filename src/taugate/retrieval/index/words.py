@@ -1,7 +1,7 @@
 """Splits texts into words, the terms of lexical scores, by rules that hold for every language.
 
 Unicode Standard Annex 29 also joins "can't" and "3.14", but then "Beyoncé's" is no longer found by "Beyoncé". On five
-labelled sets accuracy@5 and NDCG@10 were equal to 0.001 either way (docs/benchmarks/hybrid.md), so words are the
+labelled sets accuracy@5 and NDCG@10 were equal to 0.001 either way (benchmarks/results/hybrid.md), so words are the
 simpler runs of letters.
 """
 
@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 import regex
 
-from taugate.retrieval.vectors import HybridVectors, QueryVectors, Terms, dense_of
+from taugate.policy.arrays import HybridVectors, QueryVectors, Terms, dense_of
 
 # How texts are split. An index stores its rule, because thresholds of scores by words hold for this rule only. Rule 1
 # is that of releases before scores had a lexical part: runs of letters, digits and underscores in every script. Rule 2

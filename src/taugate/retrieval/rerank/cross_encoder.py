@@ -17,13 +17,16 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from taugate.errors import EncoderError, ReleaseError, RerankerUnavailable
-from taugate.retrieval.encoder.bert import WEIGHTS, BertModel, Precision, kernel_path
-from taugate.retrieval.encoder.graph import DATA, MODEL, load_session
-from taugate.retrieval.encoder.tokenizer import TOKENIZER, load_tokenizer
+from taugate.policy.arrays import Float32
+from taugate.policy.score_relevance import RerankerScale
+from taugate.release.encoder import DATA, MODEL, TOKENIZER, WEIGHTS, Precision
+from taugate.release.layout import RERANKER_CONFIGS
+from taugate.release.search_records import RerankerKind
+from taugate.retrieval.encoder.bert import BertModel, kernel_path
+from taugate.retrieval.encoder.graph import load_session
+from taugate.retrieval.encoder.tokenizer import load_tokenizer
 from taugate.retrieval.hardware import processors
-from taugate.retrieval.policy.score_relevance import RerankerScale
-from taugate.retrieval.rerank.reranker import RerankerKind, checked_scores
-from taugate.retrieval.vectors import Float32
+from taugate.retrieval.rerank.reranker import checked_scores
 from taugate.storage.files import read_bounded, sha256_files
 from taugate.storage.tensors import Arrays, map_tensors
 
@@ -39,7 +42,7 @@ _BATCH_TOKENS = 1024
 # Pairs are padded to a multiple of this many tokens, so that several of the 20 candidates share a batch.
 _PAD_MULTIPLE = 16
 
-CONFIG = "reranker.json"
+CONFIG = RERANKER_CONFIGS["cross-encoder"]
 FILES = (MODEL, DATA, WEIGHTS, TOKENIZER, CONFIG)  # one model; DATA only beside a graph with large weights
 # What published cross-encoders of one label give: a probability, or log-odds.
 Activation = Literal["sigmoid", "identity"]

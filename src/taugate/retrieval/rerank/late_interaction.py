@@ -11,7 +11,7 @@ documents. A stored vector has one byte per component and one scale.
 """
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -19,23 +19,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.errors import EncoderError, ReleaseError, RerankerUnavailable
-from taugate.retrieval.encoder.bert import BLOCK, panels, scale_panels
+from taugate.policy.arrays import Float32
+from taugate.retrieval.encoder.bert import BLOCK, kernel, panels, scale_panels
 from taugate.retrieval.index.top_k import Candidate
 from taugate.retrieval.rerank.reranker import Reranker, checked_scores
 from taugate.retrieval.rerank.token_encoder import EncodedTokens, TokenEncoder
-from taugate.retrieval.vectors import Float32
 from taugate.storage.tensors import Arrays, map_tensors, write_tensors
-
-try:
-    from taugate.retrieval.encoder import kernel
-except ImportError:  # installed without a compiler
-    kernel = None  # type: ignore[assignment]
 
 _MAX_CODE = 127  # of a signed byte; −128 is unused, so that the sign of a component changes nothing
 _TINY = np.finfo(np.float32).tiny  # in place of the largest component of a zero vector
 _FASTEST = 0  # path of the kernel
-
-TOKEN_VECTORS = "token-vectors.safetensors"  # noqa: S105 (no password)
 
 
 class CodedTokens(NamedTuple):
@@ -76,12 +69,13 @@ def largest_products(query: Float32, stored: StoredTokens, positions: NDArray[np
     tokens, dimension = query.shape
     blocks = np.pad(query, ((0, 0), (0, -dimension % BLOCK))).reshape(-1, BLOCK)
     codes, steps = coded(blocks)
-    if kernel is None or dimension % BLOCK:
+    compiled = kernel()
+    if compiled is None or dimension % BLOCK:
         rounded = (codes * steps[:, None]).reshape(tokens, -1)[:, :dimension]
         return _by_numpy(rounded, stored, positions)
     weights, scales = panels(codes.reshape(tokens, dimension)), scale_panels(steps.reshape(tokens, -1))
     best = np.empty((len(positions), weights.size // dimension), dtype=np.float32)
-    kernel.largest_products(dimension, weights, scales, *stored, positions, best, _FASTEST)
+    compiled.largest_products(dimension, weights, scales, *stored, positions, best, _FASTEST)
     return best[:, :tokens]
 
 
@@ -132,6 +126,10 @@ class TokenVectors:
         )
         if not fits:
             raise ReleaseError(f"{path}: does not hold vectors of {dimension} dimensions by document; calibrate again")
+
+    def counts(self, positions: Sequence[int]) -> list[int]:
+        """Return how many vectors each of some documents has."""
+        return [len(self[position].steps) for position in positions]
 
     def __len__(self) -> int:
         """Number of documents."""

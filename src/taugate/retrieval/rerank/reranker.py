@@ -5,26 +5,15 @@ Some read the documents' texts (`TextScorer`); late interaction compares vectors
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, Protocol, Self
+from typing import Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from taugate.errors import RerankerUnavailable
+from taugate.policy.arrays import Float32
 from taugate.retrieval.documents.store import Documents
 from taugate.retrieval.index.top_k import Candidate
-from taugate.retrieval.vectors import Float32
-
-RerankerKind = Literal["cross-encoder", "late-interaction", "endpoint"]
-
-
-@dataclass(frozen=True, slots=True)
-class KnownPair:
-    """A pair of a query and a document with its score at calibration, to check a reranker."""
-
-    query: str
-    document: str
-    score: float
 
 
 class PairScorer(Protocol):

@@ -16,14 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.errors import OtherReranker, TaugateError
+from taugate.policy.abstention import AnswerRule
+from taugate.policy.arrays import Float32
+from taugate.policy.policy import Policy
+from taugate.policy.score_relevance import ScoreRelevance
+from taugate.release.search_records import KnownPair
 from taugate.retrieval.documents.store import Documents
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.policy.abstention import AnswerRule
-from taugate.retrieval.policy.policy import Policy
-from taugate.retrieval.policy.score_relevance import ScoreRelevance
 from taugate.retrieval.query import Skipped
-from taugate.retrieval.rerank.reranker import KnownPair, Reranker
-from taugate.retrieval.vectors import Float32
+from taugate.retrieval.rerank.reranker import Reranker
 
 FIRST_SCORE = "first_stage"  # name of the first stage's score in the model of relevance
 # After a failure, queries go without the second stage for a while, which doubles with every further failure: a quarter

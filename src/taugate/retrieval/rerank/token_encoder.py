@@ -13,17 +13,18 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from taugate.errors import EncoderError
-from taugate.retrieval.encoder.bert import WEIGHTS, BertModel, Precision, kernel_path
-from taugate.retrieval.encoder.encoder import Role
-from taugate.retrieval.encoder.graph import DATA, MODEL, Graph
-from taugate.retrieval.encoder.tokenizer import TOKENIZER, load_tokenizer
+from taugate.policy.arrays import Float32
+from taugate.policy.score_relevance import RerankerScale
+from taugate.release.encoder import DATA, MAX_DIMENSIONS, MODEL, TOKENIZER, WEIGHTS, Precision, Role
+from taugate.release.layout import RERANKER_CONFIGS
+from taugate.release.search_records import RerankerKind
+from taugate.retrieval.encoder.bert import BertModel, kernel_path
+from taugate.retrieval.encoder.graph import Graph
+from taugate.retrieval.encoder.tokenizer import load_tokenizer
 from taugate.retrieval.hardware import processors
-from taugate.retrieval.policy.score_relevance import RerankerScale
-from taugate.retrieval.rerank.reranker import RerankerKind
-from taugate.retrieval.vectors import MAX_DIMENSIONS, Float32
 from taugate.storage.files import read_bounded, sha256_files
 
-CONFIG = "late-interaction.json"
+CONFIG = RERANKER_CONFIGS["late-interaction"]
 FILES = (MODEL, DATA, WEIGHTS, TOKENIZER, CONFIG)  # one model; DATA only beside a graph with large weights
 _MAX_CONFIG, _MAX_TOKENS = 1 << 20, 1 << 20
 _PAD_MULTIPLE = 4  # as for encoders: more texts share a batch

@@ -14,11 +14,13 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
 
-from taugate.service.api.playground.routes import PAGE_HEADERS
+from taugate.plugins import missing, provided
+from taugate.service.api.pages import PAGE_HEADERS
 from taugate.service.errors import NotFound
 from taugate.service.http.operation import ENDPOINTS, Operation
 from taugate.service.lifecycle.active import ComputedOnce
 from taugate.service.lifecycle.serving import Serving
+from taugate.service.settings.groups import ListenSettings
 
 _SCHEMAS = "#/components/schemas/"
 _CODE = re.compile(r"`([^`]+)`")
@@ -173,11 +175,14 @@ def _text(text: str) -> str:
     return _CODE.sub(r"<code>\1</code>", escape(text, quote=False))
 
 
-def docs_operations(app: FastAPI, serving: Serving, *, has_playground: bool) -> list[Operation]:
-    """Return the operations of both pages. Neither needs a key: the description of the API is no secret."""
+def docs_operations(app: FastAPI, serving: Serving, playground: str | None) -> list[Operation]:
+    """Return the operations of both pages. Neither needs a key: the description of the API is no secret.
+
+    `playground` is HTML on why there is none; None if there is one.
+    """
     headers = _headers()
     page = ComputedOnce(lambda: api_page(app.openapi()).encode())
-    playground, docs, openapi = (ENDPOINTS[name].path for name in ("playground", "docs", "openapi"))
+    target, docs, openapi = (ENDPOINTS[name].path for name in ("playground", "docs", "openapi"))
 
     async def describe(request: Request) -> Response:
         """The description of the API, as a page."""
@@ -187,9 +192,9 @@ def docs_operations(app: FastAPI, serving: Serving, *, has_playground: bool) -> 
         """Lead a browser to the playground, or to what there is instead."""
         if "text/html" not in request.headers.get("accept", ""):
             raise NotFound(f"there is nothing at /; {docs} and {openapi} list all paths")
-        if has_playground:
-            return Response(None, 307, {**headers, "Location": playground[1:]})  # relative, for proxies with a prefix
-        return Response(_home(serving.active.release_id if serving.has_release else None), 200, headers)
+        if playground is None:
+            return Response(None, 307, {**headers, "Location": target[1:]})  # relative, for proxies with a prefix
+        return Response(_home(serving.active.release_id if serving.has_release else None, playground), 200, headers)
 
     return [
         Operation("docs", describe, None, response_class=Response),
@@ -197,7 +202,16 @@ def docs_operations(app: FastAPI, serving: Serving, *, has_playground: bool) -> 
     ]
 
 
-def _home(release: str | None) -> str:
+def no_playground(listen: ListenSettings) -> str:
+    """Return HTML on why there is no playground."""
+    if not listen.has_playground:
+        return "The playground is off; <code>TAUGATE_PLAYGROUND=on</code> turns it on."
+    if "playground" in provided("pages"):
+        return "The playground cannot be loaded; the log says why."
+    return escape(missing("pages", "playground"))
+
+
+def _home(release: str | None, playground: str) -> str:
     state = f"It serves the release <code>{escape(release)}</code>." if release else "It has no release yet."
     docs, ready = ENDPOINTS["docs"].path[1:], ENDPOINTS["readyz"].path[1:]
     return html_page(
@@ -205,7 +219,7 @@ def _home(release: str | None) -> str:
         f"<main><h1>Taugate</h1>\n<p>This service searches documents. {state}</p>\n"
         f'<p>Programs call it: <a href="{docs}">the HTTP API</a>. Whether it is ready: '
         f'<a href="{ready}">readyz</a>.</p>\n'
-        "<p>The playground is off; <code>TAUGATE_PLAYGROUND=on</code> turns it on.</p></main>",
+        f"<p>{playground}</p></main>",
     )
 
 

@@ -14,11 +14,11 @@ from starlette.responses import Response
 
 from taugate.drift.observations import hashed
 from taugate.errors import InputError
+from taugate.policy.names import PolicyKind
+from taugate.release.state import CertifiedLoss, State
 from taugate.retrieval.gate import MAX_RESULTS, MAX_SCORES, GateReply, ScoredResult
 from taugate.retrieval.golden_results import GoldenResults, compare, grown_store
-from taugate.retrieval.policy.names import PolicyKind
 from taugate.retrieval.query import GateReason, Query
-from taugate.retrieval.release.state import CertifiedLoss, State
 from taugate.service.api.schemas import (
     CERTIFIED,
     MAX_FLOAT32,

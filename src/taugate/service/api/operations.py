@@ -10,8 +10,8 @@ from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from taugate.retrieval.release.evidence import Interval
-from taugate.retrieval.release.state import CertifiedLoss, State
+from taugate.release.evidence import Interval
+from taugate.release.state import CertifiedLoss, State
 from taugate.service.api.schemas import PROVISIONAL, RELEASE_ID, Drift
 from taugate.service.drift.watch import DriftWatch
 from taugate.service.http.caller import current_caller

@@ -6,19 +6,20 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fai
 from pydantic_core import PydanticCustomError
 
 from taugate.errors import InputError, NoEncoder
+from taugate.policy.names import PolicyKind
+from taugate.release.encoder import MAX_DIMENSIONS
+from taugate.release.state import CertifiedLoss, State
 from taugate.retrieval.comparability import NOT_COMPARABLE
 from taugate.retrieval.documents.filter_schema import FilterField
 from taugate.retrieval.documents.filters import Filter
 from taugate.retrieval.documents.store import MetadataValue
 from taugate.retrieval.documents.visible_text import has_visible_text
-from taugate.retrieval.policy.names import PolicyKind
 from taugate.retrieval.query import MATCHED_WORDS, GroupBy, Parts, Query, Reason, Stage
-from taugate.retrieval.release.state import CertifiedLoss, State
-from taugate.retrieval.vectors import MAX_DIMENSIONS, vector_bytes
+from taugate.retrieval.vectors import vector_bytes
 from taugate.service.settings import MAX_QUERIES
 
 if TYPE_CHECKING:  # loads FAISS, which a service that only cuts results does not need
-    from taugate.retrieval.release.reader import Release
+    from taugate.retrieval.reader import Release
 
 
 # Far above any limit, so that no error message repeats a larger number.

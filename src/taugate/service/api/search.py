@@ -39,7 +39,7 @@ from taugate.service.pipeline.record import ReplyForm, SearchForm, SearchRecord,
 from taugate.service.settings import Settings
 
 if TYPE_CHECKING:  # loads FAISS, which a service that only cuts results does not need
-    from taugate.retrieval.release.reader import Release
+    from taugate.retrieval.reader import Release
 
 
 # Whether a reply was in this process's memory (Server Timing, W3C), for people who look at a single search.

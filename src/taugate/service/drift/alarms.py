@@ -15,10 +15,10 @@ from taugate.drift.monitor import Baseline, Monitor, load_baseline
 from taugate.drift.observations import JudgedReplies, Judgements, Observations
 from taugate.drift.signals import LiveOverlap, Rules, theta_of
 from taugate.errors import InputError
-from taugate.retrieval.release.evidence import Interval
-from taugate.retrieval.release.layout import baseline_path
-from taugate.retrieval.release.queries import Reference
-from taugate.retrieval.vectors import Float32
+from taugate.policy.arrays import Float32
+from taugate.release.evidence import Interval
+from taugate.release.layout import baseline_path
+from taugate.release.queries import Reference
 from taugate.service.drift.canary import WatchedRelease
 from taugate.service.drift.worker_store import WorkerStore
 from taugate.service.metrics import SIMILARITY, MetricGroup, counter, gauge

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from taugate.drift.monitor import Monitor
 from taugate.drift.new_questions import NewQuestions, QuestionGroup, UsualRange
-from taugate.drift.observations import Float64, JudgedReplies, Judgements, Observations, SlidingWindow
+from taugate.drift.observations import JudgedReplies, Judgements, Observations, SlidingWindow
 from taugate.drift.signals import (
     LiveOverlap,
     cohens_h,
@@ -25,8 +25,8 @@ from taugate.drift.signals import (
     wasserstein,
 )
 from taugate.errors import EncoderUnavailable, EngineUnavailable, ReleaseError
-from taugate.retrieval.release.queries import texts_of
-from taugate.retrieval.vectors import Float32
+from taugate.policy.arrays import Float32, Float64
+from taugate.release.queries import texts_of
 from taugate.service.drift.alarms import DriftAlarms, DriftGauges
 from taugate.service.drift.canary import Canary, WatchedRelease
 from taugate.service.drift.query_log import Judged, QueryLog, ServedReply, forget_old_texts, judgements, observations

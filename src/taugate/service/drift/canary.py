@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from taugate.errors import EncoderError, EncoderUnavailable, OtherReranker, ReleaseError, TaugateError
+from taugate.release.manifest import ReleaseManifest
+from taugate.release.queries import Reference
 from taugate.retrieval.documents.store import Documents
-from taugate.retrieval.release.golden import differences, overall, search
-from taugate.retrieval.release.manifest import ReleaseManifest
-from taugate.retrieval.release.queries import Reference
+from taugate.retrieval.golden import differences, is_answered, overall, search
 
 if TYPE_CHECKING:  # loads FAISS, which a service that only cuts results does not need
-    from taugate.retrieval.release.reader import Release
+    from taugate.retrieval.reader import Release
     from taugate.retrieval.retriever import Retriever
 
 
@@ -94,7 +94,7 @@ class Canary:
                 hits.append(False)
                 distances.append(np.inf)
                 continue
-            hits.append(query.is_answered_by(self._release.documents.at(top.positions[0])))
+            hits.append(is_answered(query, self._release.documents.at(top.positions[0])))
             try:
                 distance = differences(top, [query], in_engine=in_engine)[0]
                 distances.append(float(np.nan_to_num(distance, nan=np.inf)))

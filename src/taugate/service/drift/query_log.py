@@ -19,9 +19,10 @@ from typing import BinaryIO, NamedTuple
 import numpy as np
 import orjson
 
-from taugate.drift.observations import Float64, JudgedReplies, Judgements, Keys, Observations, hashed, query_keys
+from taugate.drift.observations import JudgedReplies, Judgements, Keys, Observations, hashed, query_keys
 from taugate.drift.query_log import LoggedJudgement, LoggedQuery, ShownResult, hashed_filter, is_hash, line_bytes
 from taugate.errors import EngineUnavailable
+from taugate.policy.arrays import Float64
 from taugate.retrieval.documents.filters import filter_json
 from taugate.retrieval.query import Query
 from taugate.service.drift.canary import WatchedRelease

@@ -6,7 +6,7 @@ An unknown path is 404 even without a key: openapi.json is public, so the paths 
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pydantic import BaseModel
@@ -48,19 +48,19 @@ class RequestSteps:
     """ASGI middleware that takes every request through the steps, up to the handler of its operation.
 
     A refused request gets its reply before any of its body is read. Every reply is counted, timed and logged. Scopes
-    other than HTTP pass through to the application. The constructor raises LookupError if operations are missing.
+    other than HTTP pass through to the application.
     """
 
     def __init__(
         self,
         app: ASGIApp,
-        operations: Sequence[Operation],
+        operations: Operations,
         settings: Settings,
         authorizer: Authorizer,
         admission: Admission,
         log: RequestLog,
     ) -> None:
-        self._app, self._operations = app, Operations(operations, settings.parts)
+        self._app, self._operations = app, operations
         self._hosts, self._authorizer = AllowedHosts(settings), authorizer
         self._admission, self._limits = admission, settings.requests
         self._max_header_bytes, self._request_log = settings.connections.max_header_bytes, log

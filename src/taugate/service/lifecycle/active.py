@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Generic, NamedTuple, Self, TypeVar
 
 from pydantic import BaseModel, Field
 
+from taugate.policy.names import PolicyKind
+from taugate.release.layout import GOLDEN
+from taugate.release.manifest import RunManifest
+from taugate.release.queries import CurvePoint, Reference, quantiles, threshold_curve
+from taugate.release.verify import TrustedKeys
 from taugate.retrieval import golden_results
 from taugate.retrieval.documents.filters import Filter
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.gate import Gate
 from taugate.retrieval.golden_results import GoldenResults
 from taugate.retrieval.index.top_k import Fields
-from taugate.retrieval.policy.names import PolicyKind
-from taugate.retrieval.release.layout import GOLDEN
-from taugate.retrieval.release.manifest import RunManifest
-from taugate.retrieval.release.queries import CurvePoint, Reference, quantiles, threshold_curve
-from taugate.retrieval.release.verify import TrustedKeys
 from taugate.service.drift.alarms import NO_DRIFT
 from taugate.service.drift.canary import WatchedRelease
 from taugate.service.drift.watch import DriftWatch
@@ -28,7 +28,7 @@ from taugate.service.errors import UnsupportedByRelease
 from taugate.service.pipeline.reply import CachedSearch
 
 if TYPE_CHECKING:  # loads FAISS, which a service that only cuts results does not need
-    from taugate.retrieval.release.reader import Release
+    from taugate.retrieval.reader import Release
     from taugate.service.pipeline.search import SearchPipeline
 
 

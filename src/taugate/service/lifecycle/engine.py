@@ -15,10 +15,11 @@ from typing import TypeVar
 import numpy as np
 
 from taugate.errors import EngineUnavailable, ReleaseError
+from taugate.policy.arrays import Float32
+from taugate.release.engine import EngineRecord
 from taugate.retrieval.documents.filters import Filter
-from taugate.retrieval.engines.connect import EngineAccess, EngineRecord, engine_at
+from taugate.retrieval.engines.connect import EngineAccess, engine_at
 from taugate.retrieval.engines.engine import Candidates, Collection, CollectionState, Positions, Rows
-from taugate.retrieval.vectors import Float32
 from taugate.service.metrics import Metrics
 from taugate.service.settings import Settings
 

@@ -18,16 +18,15 @@ from taugate.registry.catalog import current_id, find, shadow_id
 from taugate.registry.download import PRIVATE, private_copy, private_in_place, remote_current_id
 from taugate.registry.history import lock_for_reading
 from taugate.registry.transfer import update_copy
-from taugate.retrieval.encoder.bert import WEIGHTS
+from taugate.release.encoder import DATA, MODEL, WEIGHTS
+from taugate.release.layout import CURRENT, ENCODER_FOLDER, FLOAT32_FOLDER, LEXICAL, METADATA, QUERY_FOLDER
+from taugate.release.manifest import ReleaseManifest
+from taugate.release.names import INDEX
+from taugate.release.verify import TrustedKeys, is_of_run
 from taugate.retrieval.encoder.encoder import RequestedPrecision
-from taugate.retrieval.encoder.endpoint_record import EndpointAccess
-from taugate.retrieval.encoder.graph import DATA, MODEL
+from taugate.retrieval.encoder.endpoint_access import EndpointAccess
 from taugate.retrieval.engines.connect import EngineAccess
 from taugate.retrieval.hardware import memory_limit
-from taugate.retrieval.names import INDEX
-from taugate.retrieval.release.layout import CURRENT, ENCODER_FOLDER, FLOAT32_FOLDER, LEXICAL, METADATA, QUERY_FOLDER
-from taugate.retrieval.release.manifest import ReleaseManifest
-from taugate.retrieval.release.verify import TrustedKeys, is_of_run
 from taugate.service.lifecycle.active import GateRelease, Opened
 from taugate.service.lifecycle.engine import EngineWatch
 from taugate.service.metrics import Metrics
@@ -36,7 +35,7 @@ from taugate.service.settings import Settings
 from taugate.storage.object_store import Store
 
 if TYPE_CHECKING:  # loads FAISS, which a service that only cuts results does not need
-    from taugate.retrieval.release.reader import Release
+    from taugate.retrieval.reader import Release
     from taugate.service.pipeline.search import SearchPipeline
 
 _log = logging.getLogger(__name__)
@@ -122,7 +121,7 @@ def trusting(settings: Settings, engine: EngineAccess) -> Load:
     endpoint = endpoint_access(settings)
 
     def load_trusted(release: Path, threads: int, precision: RequestedPrecision) -> "Release":
-        from taugate.retrieval.release.reader import load
+        from taugate.retrieval.reader import load
         from taugate.retrieval.rerank.endpoint import endpoint_at
         from taugate.retrieval.rerank.reranker import TextScorer
 
@@ -245,7 +244,7 @@ class ReleaseLoader:
             raise InputError(f"TAUGATE_MAX_K {max_k}: the release was calibrated at K = {k}; raise it")
 
     def _start_pipeline(self, release: "Release") -> "SearchPipeline":
-        from taugate.retrieval.release import golden
+        from taugate.retrieval import golden
         from taugate.service.pipeline.search import SearchPipeline, TwoStages
 
         settings, manifest = self._settings, release.manifest

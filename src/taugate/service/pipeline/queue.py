@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 
+from taugate.policy.arrays import Float32
 from taugate.retrieval.encoder.encoder import Tokens
 from taugate.retrieval.query import Answer, Query
-from taugate.retrieval.vectors import Float32
 from taugate.service.errors import NotReady
 from taugate.service.pipeline.record import SearchRecord
 from taugate.service.runtime.logs import Trace, current_trace

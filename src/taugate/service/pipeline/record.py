@@ -17,12 +17,13 @@ import orjson
 from numpy.typing import NDArray
 
 from taugate.drift.observations import query_key
+from taugate.policy.arrays import Float32
+from taugate.release.manifest import Manifest, ReleaseManifest
 from taugate.retrieval.comparability import NotComparable
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.gate import GateReply
 from taugate.retrieval.query import Answer, GateReason, Query, Reason, Stage
-from taugate.retrieval.release.manifest import Manifest, ReleaseManifest
-from taugate.retrieval.vectors import Float32, shortest_decimal
+from taugate.retrieval.vectors import shortest_decimal
 from taugate.storage.files import Json
 
 # Placeholders for values that differ between requests. JSON escapes control characters, so the body has no others.

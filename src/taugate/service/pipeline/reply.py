@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from cachetools import LRUCache
 
+from taugate.policy.arrays import Float32
 from taugate.retrieval.query import Answer, Explanation, Query
-from taugate.retrieval.vectors import Float32
 from taugate.service.access.admission import Admission
 from taugate.service.metrics import Metrics
 from taugate.service.pipeline.record import (
@@ -28,7 +28,7 @@ from taugate.service.pipeline.record import (
 from taugate.service.settings import Settings
 
 if TYPE_CHECKING:  # loads FAISS and redis-py, which not every service needs
-    from taugate.retrieval.release.reader import Release
+    from taugate.retrieval.reader import Release
     from taugate.service.pipeline.search import SearchPipeline
     from taugate.service.replicas import CacheOutcome, RedisCache
 

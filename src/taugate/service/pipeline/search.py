@@ -20,11 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.errors import EncoderUnavailable, TextRefused
+from taugate.policy.arrays import Float32, QueryVectors
 from taugate.retrieval.index.top_k import Observe, TopK, unobserved
 from taugate.retrieval.query import Answer, Explanation, Query
-from taugate.retrieval.release.reader import Release
+from taugate.retrieval.reader import Release
 from taugate.retrieval.second_explanation import explain_stages
-from taugate.retrieval.vectors import Float32, QueryVectors
 from taugate.service.pipeline.queue import QueryQueue, QueuedQuery, SearchQueue, Write, deliver, failing, shutting_down
 from taugate.service.pipeline.record import NOT_COMPARED, SearchRecord, random_documents
 from taugate.service.runtime.logs import Trace
@@ -53,10 +53,10 @@ class SearchPipeline:
     """
 
     # Tokens encoded together, about 28 queries of 18 tokens. More would gain little or nothing: the encoder is hardly
-    # faster per query beyond 16 queries (docs/benchmarks/serving.md), and each query waits for its whole batch.
+    # faster per query beyond 16 queries (benchmarks/results/serving.md), and each query waits for its whole batch.
     max_batch_tokens = 512
     # Queries searched together: a flat index of 57,953 documents answers 118 queries/s one at a time and 616 together
-    # (docs/research/gate.md), but each query waits for its whole group.
+    # (benchmarks/decisions.md), but each query waits for its whole group.
     max_group_queries = 32
 
     def __init__(

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 _WRITE_INTERVAL_SECONDS = 0.1  # too short for a reader to notice
-_MAX_QUEUED_LINES = 4096  # 0.7 s of cached replies at their fastest (docs/benchmarks/serving.md), some 1 MB
+_MAX_QUEUED_LINES = 4096  # 0.7 s of cached replies at their fastest (benchmarks/results/serving.md), some 1 MB
 _FLUSH_SECONDS = 1.0  # for the last lines, when the process ends; an active reader takes milliseconds
 # Writes of up to this size are not interleaved with those of other workers to the same pipe (POSIX, write()).
 _MAX_WRITE_BYTES = getattr(select, "PIPE_BUF", 512)

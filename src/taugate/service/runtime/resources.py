@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_limits
 from taugate.errors import InputError
 
 # A ninth of the share of a thread that is not niced (sched(7)), so that a request is refused within milliseconds while
-# every processor encodes (docs/benchmarks/serving.md, "Overload").
+# every processor encodes (benchmarks/results/serving.md, "Overload").
 _NICENESS = 10
 _RESERVED_FILES = 256  # for the release, logs, Redis, the listening socket, and files that libraries open temporarily
 _BLOCK_BYTES = 1 << 16
@@ -49,7 +49,7 @@ def search_in_background(threads: int = 1) -> None:
 def freeze_objects() -> None:
     """Exempt all loaded objects from garbage collection, which would traverse them again and again.
 
-    Under load these traversals delay the slowest refusals (docs/benchmarks/serving.md, "Overload").
+    Under load these traversals delay the slowest refusals (benchmarks/results/serving.md, "Overload").
     """
     gc.collect()
     gc.freeze()

@@ -43,8 +43,8 @@ class ComputedDefault:
 def _default_workers() -> int:
     """Return one process per four processors, rounded up; one with a GPU, which would hold an index for each process.
 
-    HTTP takes a small part of the processor time that encoding takes (docs/benchmarks/serving.md), so one process keeps
-    four processors busy.
+    HTTP takes a small part of the processor time that encoding takes (benchmarks/results/serving.md), so one process
+    keeps four processors busy.
     """
     return 1 if gpu_count() else -(-processors() // 4)
 
@@ -299,7 +299,7 @@ class DriftSettings(SettingGroup, title="Drift and feedback"):
     explore_share: Annotated[float, Field(ge=0, le=MAX_EXPLORED)] = Field(
         default=0.0,
         description="probability that a result below the threshold is returned anyway, so that it can be judged "
-        f"(docs/how-to/learn-from-traffic.md); at most {MAX_EXPLORED:g}",
+        f"(docs/how-to/labels.md#learn-from-traffic); at most {MAX_EXPLORED:g}",
     )
     query_log: Path | None = None
     """file to which all queries and judgements are appended, for `taugate drift` and `taugate traffic`"""

@@ -26,7 +26,6 @@ from taugate.service.settings.groups import (
     EngineSettings,
     LifecycleSettings,
     ListenSettings,
-    Part,
     ReleaseSettings,
     RequestSettings,
     RerankSettings,
@@ -108,12 +107,6 @@ class Settings(BaseModel):
     def groups(cls) -> dict[str, type[SettingGroup]]:
         """Return the model of each group by the group's name."""
         return {name: cast("type[SettingGroup]", field.annotation) for name, field in cls.model_fields.items()}
-
-    @property
-    def parts(self) -> frozenset[Part]:
-        """The optional parts of the service that are on."""
-        playground: frozenset[Part] = frozenset({"playground"} if self.listen.has_playground else ())
-        return playground.union(self.requests.dialect_names)
 
     def by_variable(self) -> dict[str, Any]:
         """Return the values by variable, named in lower case and without TAUGATE_."""

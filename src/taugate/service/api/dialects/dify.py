@@ -11,11 +11,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from taugate.errors import InputError
+from taugate.release.manifest import Manifest
 from taugate.retrieval.documents.filters import Filter, instant, written
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.index.top_k import Fields
 from taugate.retrieval.query import Answer
-from taugate.retrieval.release.manifest import Manifest
 from taugate.service.api.dialects.results import (
     FilterValue,
     Lenient,

@@ -9,10 +9,10 @@ from pydantic_core import PydanticCustomError
 from starlette.requests import Request
 from starlette.responses import Response
 
+from taugate.release.manifest import Manifest
 from taugate.retrieval.documents.filters import Filter
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.query import Answer
-from taugate.retrieval.release.manifest import Manifest
 from taugate.service.api.dialects.results import (
     FilterValue,
     Lenient,

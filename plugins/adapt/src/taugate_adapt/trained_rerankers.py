@@ -1,0 +1,326 @@
+"""The rerankers that `taugate adapt --stage` trains, both from the transformer of the encoder.
+
+Trains an encoder's token vectors for MaxSim, with a contrastive loss. The score of a pair is that of
+`retrieval/rerank/late_interaction.py`: the mean of the largest similarities of the query's tokens, weighted by how rare
+they are. In a step, every query is compared with the documents of all of them: its own, in-batch negatives, and mined
+ones. The loss is the contrastive one, in both directions: of a query against documents, and of a document against
+queries, among which are those that it is near to but does not answer.
+
+`rerank` is a cross-encoder, which reads a query and a document together. `late-interaction` trains the vectors of their
+tokens. The job (`reranker.py`) is the same for both.
+"""
+
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
+
+import numpy as np
+import torch
+from sentence_transformers import CrossEncoder as TorchCrossEncoder
+from sentence_transformers import MultiVectorEncoder
+from torch.nn.functional import softplus
+from torch.utils.data import Dataset
+
+from taugate.calibration.encoding.rerankers import encode_tokens, rarity
+from taugate.calibration.export.rerankers import OWN_WEIGHT, encoder_tokens, export_cross_encoder, export_token_vectors
+from taugate.calibration.export.torch_model import prompt_of
+from taugate.calibration.progress import Job
+from taugate.policy.arrays import Float32
+from taugate.release.adaptation import RerankerStage
+from taugate.release.encoder import Role
+from taugate.release.layout import TOKEN_VECTORS
+from taugate.retrieval.documents.store import Documents
+from taugate.retrieval.rerank.cross_encoder import CrossEncoder
+from taugate.retrieval.rerank.late_interaction import LateInteraction
+from taugate.retrieval.rerank.reranker import Reranker, TextReranker
+from taugate.retrieval.rerank.token_encoder import TokenEncoder
+from taugate_adapt.training.cross_encoding import HARDER, ScoredPairs, new_cross_encoder, train_cross_encoder
+from taugate_adapt.training.plan import TextSeconds
+from taugate_adapt.training.run import InOrder, Schedule, TrainingRun
+from taugate_adapt.training.upper_layers import LAYERS, transformer_layers
+
+STAGE = "late-interaction"
+RATE = 1e-4  # as of an encoder's last layers (`RATES`); the paper's 5e-6 is for a model that was trained for MaxSim
+BATCH = 32  # queries in a step; the paper has as many triplets
+_TOGETHER = 4  # queries on a document that share it, and a negative, in a step: documents cost most
+_MAX_TOKENS = 256  # of a document, as in benchmark_diversity, Table 4
+_SCALE = 32.0  # ColBERT adds up the similarities of 32 tokens, of which this score is the mean
+_MASKED = -1e4  # below every score, and a finite number in bfloat16
+_STREAM = 10  # random stream of the seed for the draws
+
+_Model = TypeVar("_Model", TorchCrossEncoder, MultiVectorEncoder)
+
+
+class TokenExample(NamedTuple):
+    """Rows of a query, of a document that answers it or is near to an unanswerable query, and of a mined negative."""
+
+    query: int
+    document: int
+    negative: int
+
+
+def draw(pairs: ScoredPairs, count: int, seed: int) -> list[TokenExample]:
+    """Draw examples, of which those on the same document are adjacent and share a negative.
+
+    If the negative has queries of its own, they are next: so a step has documents that are hard to tell apart, most of
+    them both as an answer and as a negative, and encodes each of them once.
+
+    Args:
+        pairs: The queries with their documents.
+        count: Number of examples.
+        seed: Seed of the draws.
+
+    Raises:
+        NothingToLearn: If no query has both a document and a negative.
+    """
+    rng = np.random.default_rng([seed, _STREAM])
+    usable = pairs.usable()
+    drawn: list[TokenExample] = []
+    while len(drawn) < count:
+        near = defaultdict[int, list[int]](list)
+        for row in rng.permutation(usable).tolist():
+            answers = pairs.relevant[row]
+            near[int(rng.choice(answers)) if len(answers) else int(pairs.negatives[row, 0])].append(row)
+        groups = [document for document, rows in near.items() for _ in range(0, len(rows), _TOGETHER)]
+        for document in rng.permutation(groups).tolist():
+            while rows := near[document][:_TOGETHER]:
+                del near[document][:_TOGETHER]
+                row = int(rng.choice([row for row in rows if len(pairs.relevant[row])] or rows))
+                negative = int(pairs.negatives[row, int(pairs.negatives.shape[1] * rng.random() ** HARDER)])
+                drawn += [TokenExample(row, document, negative) for row in rows]
+                document = negative  # noqa: PLW2901 (follows the negatives)
+    return drawn[:count]
+
+
+class _Batches(Dataset[TokenExample]):
+    """Training examples in order; `collate` turns them into a batch."""
+
+    def __init__(self, model: MultiVectorEncoder, pairs: ScoredPairs, examples: Sequence[TokenExample]) -> None:
+        self._tokenizer: Any = model.tokenizer
+        self._longest = min(_MAX_TOKENS, int(model.max_seq_length or _MAX_TOKENS))
+        self._pairs, self._examples = pairs, examples
+        borrowed: Any = model  # has what `prompt_of` reads of an encoder
+        self._prompts: dict[Role, str] = {
+            "query": prompt_of(borrowed, "query"),
+            "document": prompt_of(borrowed, "document", "passage", "corpus"),
+        }
+
+    def __len__(self) -> int:
+        return len(self._examples)
+
+    def __getitem__(self, place: int) -> TokenExample:
+        return self._examples[place]
+
+    def tokens(self, texts: Sequence[str], role: Role) -> dict[str, list[list[int]]]:
+        """Return the token ids and the mask of n texts, (n, t) int64."""
+        prompted = [self._prompts[role] + text for text in texts]
+        return {**self._tokenizer(prompted, truncation=True, max_length=self._longest)}
+
+    def collate(self, examples: Sequence[TokenExample]) -> dict[str, dict[str, torch.Tensor] | torch.Tensor]:
+        """Return a batch: tokens of b queries, of their d different documents, and which answer which, (b, d) bool."""
+        pairs = self._pairs
+        rows = [*dict.fromkeys(row for example in examples for row in (example.document, example.negative))]
+        columns = np.array(rows)
+        relevant = [np.isin(columns, pairs.relevant[example.query]) for example in examples]
+
+        def padded(texts: list[str], role: Role) -> dict[str, torch.Tensor]:
+            return dict(self._tokenizer.pad(self.tokens(texts, role), return_tensors="pt"))
+
+        return {
+            "queries": padded([pairs.queries[example.query] for example in examples], "query"),
+            "documents": padded([pairs.documents[row] for row in rows], "document"),
+            "relevant": torch.from_numpy(np.stack(relevant)),
+        }
+
+
+class _Loss(torch.nn.Module):
+    """The loss of a batch; a module, so that the trainer finds the weights to learn."""
+
+    def __init__(self, model: MultiVectorEncoder, weights: Float32) -> None:
+        super().__init__()
+        self.steps: Any = torch.nn.ModuleList(model)
+        self.register_buffer("weights", torch.from_numpy(weights), persistent=False)
+
+    def forward(
+        self, queries: dict[str, torch.Tensor], documents: dict[str, torch.Tensor], relevant: torch.Tensor
+    ) -> dict[str, torch.Tensor]:
+        found, compared = self._vectors(queries), self._vectors(documents)
+        similarities = torch.einsum("qth,dsh->qdts", found, compared)
+        absent = ~documents["attention_mask"].bool()
+        best = similarities.masked_fill(absent[None, :, None, :], _MASKED).amax(-1).float()
+        weights = self.get_buffer("weights")[queries["input_ids"]] * queries["attention_mask"]
+        scores = _SCALE * (best @ (weights / weights.sum(1, keepdim=True))[:, :, None])[:, :, 0]
+        return {"loss": _contrast(scores, relevant) + _contrast(scores.T, relevant.T)}
+
+    def _vectors(self, features: dict[str, torch.Tensor]) -> torch.Tensor:
+        passed: Any = dict(features)
+        for step in self.steps:
+            passed = step(passed)
+        vectors: torch.Tensor = passed["token_embeddings"]
+        return vectors
+
+
+def _contrast(scores: torch.Tensor, relevant: torch.Tensor) -> torch.Tensor:
+    """Return the mean cross-entropy of relevant pairs, each against the irrelevant ones of its row; both (b, d)."""
+    irrelevant = scores.masked_fill(relevant, _MASKED).logsumexp(1, keepdim=True)
+    count = relevant.sum().clamp(min=1)
+    return (softplus(irrelevant - scores) * relevant).sum() / count
+
+
+def train_token_encoder(
+    model: MultiVectorEncoder, name: str, pairs: ScoredPairs, schedule: Schedule, run: TrainingRun
+) -> list[float]:
+    """Train the last layers in place, and return the loss of every step; `name` is the encoder's, for messages.
+
+    Raises:
+        EncoderError: If the encoder has no such layers, or the loss is not a finite number.
+        InputError: If the folder cannot be written, or there is nothing to learn from.
+    """
+    data = _Batches(model, pairs, draw(pairs, schedule.steps * schedule.batch, run.seed))
+    weights = rarity(data.tokens(pairs.documents, "document")["input_ids"], len(model.tokenizer))
+    layered: Any = model  # has what this function reads of an encoder
+    model.requires_grad_(False)
+    for layer in transformer_layers(layered, name)[-LAYERS:]:
+        layer.requires_grad_(True)
+    loss = _Loss(model, weights)
+    losses = run.train(STAGE, InOrder, loss, schedule, train_dataset=data, data_collator=data.collate)
+    model.eval()
+    return losses
+
+
+@dataclass(frozen=True)
+class TrainedReranker(ABC, Generic[_Model]):
+    """A reranker in training.
+
+    Attributes:
+        stage: Name of the stage of training, and of its folder.
+        rate: Highest learning rate.
+        batch: Examples in a step.
+        model: The model.
+        name: Name of the encoder that it was made from.
+    """
+
+    stage: ClassVar[RerankerStage]
+    rate: ClassVar[float]
+    batch: ClassVar[int]
+
+    model: _Model
+    name: str
+
+    @classmethod
+    @abstractmethod
+    def begin(cls, folder: Path, name: str, seed: int) -> Self:
+        """Make the reranker of an encoder.
+
+        Args:
+            folder: Folder of the encoder.
+            name: Name of the encoder, for messages.
+            seed: Seed of new weights.
+
+        Raises:
+            EncoderError: If the encoder's transformer cannot be trained.
+        """
+
+    @staticmethod
+    @abstractmethod
+    def judging_seconds(text: TextSeconds, queries: int, candidates: int, documents: int) -> float:
+        """Return the seconds that judging takes.
+
+        Args:
+            text: Speed of the encoder that the model is made from, which has as many weights, in onnxruntime.
+            queries: Number of queries to rank for.
+            candidates: Number of candidates of a query.
+            documents: Number of documents in the corpus.
+        """
+
+    @abstractmethod
+    def train(self, pairs: ScoredPairs, schedule: Schedule, run: TrainingRun) -> tuple[list[float], float]:
+        """Train in place.
+
+        Returns:
+            The loss of every step, and the weight of the first stage's score to begin the choice with.
+
+        Raises:
+            EncoderError: If the loss is not a finite number.
+            InputError: If the folder cannot be written, or there is nothing to learn from.
+        """
+
+    def save(self, folder: Path) -> None:
+        """Write a folder that sentence-transformers reads."""
+        self.model.save(str(folder), create_model_card=False)
+
+    @abstractmethod
+    def over(self, documents: Documents, spool: Path, job: Job) -> Reranker:
+        """Export the model into an empty folder, and return it as a reranker of a data set's documents."""
+
+
+@dataclass(frozen=True)
+class TrainedCrossEncoder(TrainedReranker[TorchCrossEncoder]):
+    """A cross-encoder in training."""
+
+    stage = "rerank"
+    # Higher than the paper's 5e-6 for a model that ranks already: a new head has to learn. Chosen, not tuned.
+    rate = 1e-4
+    batch = 16  # queries in a step, with up to four documents each. Chosen, not tuned.
+
+    @classmethod
+    def begin(cls, folder: Path, name: str, seed: int) -> Self:
+        """See `TrainedReranker`."""
+        return cls(new_cross_encoder(folder, name, seed), name)
+
+    @staticmethod
+    def judging_seconds(text: TextSeconds, queries: int, candidates: int, documents: int) -> float:
+        """See `TrainedReranker`: every pair of a query and a candidate is read."""
+        return text.of(queries * candidates, queries * candidates)
+
+    def train(self, pairs: ScoredPairs, schedule: Schedule, run: TrainingRun) -> tuple[list[float], float]:
+        """See `TrainedReranker`."""
+        return train_cross_encoder(self.model, pairs, schedule, run)
+
+    def over(self, documents: Documents, spool: Path, job: Job) -> Reranker:
+        """See `TrainedReranker`."""
+        saved, exported = spool / "model", spool / "onnx"
+        exported.mkdir()
+        self.save(saved)
+        export_cross_encoder(saved, self.name, "", exported)
+        return TextReranker(CrossEncoder(exported), documents)
+
+
+@dataclass(frozen=True)
+class TrainedTokenEncoder(TrainedReranker[MultiVectorEncoder]):
+    """A token encoder in training."""
+
+    stage = "late-interaction"
+    rate = RATE
+    batch = BATCH
+
+    @classmethod
+    def begin(cls, folder: Path, name: str, seed: int) -> Self:
+        """See `TrainedReranker`; no weight is new."""
+        return cls(encoder_tokens(folder, name), name)
+
+    @staticmethod
+    def judging_seconds(text: TextSeconds, queries: int, candidates: int, documents: int) -> float:
+        """See `TrainedReranker`: every text is encoded once."""
+        return text.of(documents, queries)
+
+    def train(self, pairs: ScoredPairs, schedule: Schedule, run: TrainingRun) -> tuple[list[float], float]:
+        """See `TrainedReranker`."""
+        losses = train_token_encoder(self.model, self.name, pairs, schedule, run)
+        return losses, OWN_WEIGHT
+
+    def over(self, documents: Documents, spool: Path, job: Job) -> Reranker:
+        """See `TrainedReranker`."""
+        exported = spool / "onnx"
+        exported.mkdir()
+        export_token_vectors(self.model, self.name, "", exported, first_stage_weight=0.0)
+        encoder = TokenEncoder(exported)
+        return LateInteraction(encoder, encode_tokens(encoder, documents, spool / TOKEN_VECTORS, job, None))
+
+
+TRAINED: dict[RerankerStage, type[TrainedReranker[Any]]] = {
+    trained.stage: trained for trained in (TrainedCrossEncoder, TrainedTokenEncoder)
+}

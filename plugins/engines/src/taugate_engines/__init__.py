@@ -1,0 +1,1 @@
+"""Milvus, PostgreSQL and clusters of encoding processes, for Taugate."""

@@ -1,0 +1,1 @@
+"""Encodes a corpus into shards, in this process or by Ray workers: `taugate encode`."""

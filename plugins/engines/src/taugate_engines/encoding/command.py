@@ -1,0 +1,81 @@
+"""`taugate encode`: encode a corpus into files of vectors, in one process or many."""
+
+from shlex import quote
+from typing import Annotated
+
+import click
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from taugate.calibration.encoding.endpoint_source import EndpointOptions
+from taugate.calibration.encoding.input_options import InputOptions
+from taugate.calibration.encoding.source import DEFAULT_ENCODER, RequestedEncoder
+from taugate.cli.terminal.options import Appearance, AsJson, command_of, option, part
+from taugate.cli.terminal.output import print_result, say_labelled
+from taugate.evidence.options import option_of
+from taugate.storage.files import Json
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncodeOptions(InputOptions, EndpointOptions):
+    """The options of `taugate encode`."""
+
+    data: Annotated[str, Appearance("DATA", type=click.Path(), positional=True)] = Field(
+        description="folder, or URL in object storage, with corpus.jsonl"
+    )
+    to: Annotated[str, Appearance("URL", type=click.Path())] = Field(
+        description="folder, or URL in object storage, to write the vectors to"
+    )
+    encoder: str = option(
+        DEFAULT_ENCODER,
+        "sentence-transformers model, exported encoder, or openai:URL or tei:URL of an endpoint",
+        "NAME_OR_PATH",
+    )
+    workers: int | None = option(
+        None, "number of Ray processes, one processor each (default: encode in this process, on all processors)"
+    )
+    ray_address: str | None = option(None, "Ray cluster to encode on (default: this machine); needs --workers", "ADDR")
+    as_json: AsJson = False
+
+
+def run(options: EncodeOptions) -> int:
+    """Encode the documents of a data set into shards that calibration reads with --embeddings.
+
+    If the command was killed, repeat it to resume.
+    """
+    # Imported here because it needs the extra `calibration`.
+    from taugate.cli.terminal.display import ProgressDisplay
+    from taugate_engines.encoding.encode import Workers, encode_corpus
+
+    workers = Workers(options.workers, options.ray_address)
+    with ProgressDisplay(confirmed=options.yes) as job:
+        reads, endpoint = part(InputOptions, options), part(EndpointOptions, options)
+        encoder = RequestedEncoder(options.encoder, new=True, input_options=reads, endpoint_options=endpoint)
+        encoded = encode_corpus(options.data, options.to, encoder, workers, job)
+    record = encoded.record
+    value: dict[str, Json] = {
+        "location": options.to,
+        "digest": record.digest,
+        "documents": record.rows,
+        "shards": len(record.shards),
+        "encoded": encoded.encoded,
+    }
+    print_result(value if options.as_json else record.digest)
+    rows = {
+        "Encoded": f"{record.rows:,} documents in {len(record.shards):,} shards, {encoded.encoded:,} of them now, in "
+        f"{job.total:.0f} s",
+        "Next": f"taugate calibrate {quote(options.data)} --releases releases --engine pgvector --embeddings "
+        f"{quote(options.to)} --encoder {quote(options.encoder)}{_given(reads)}{_given(endpoint)}",
+    }
+    say_labelled(rows)
+    return 0
+
+
+def _given(options: InputOptions | EndpointOptions) -> str:
+    """Return the options of the encoder that were given, as the calibration needs them, with a space before each."""
+    values = {name: getattr(options, name) for name in options.fields() if name != "yes"}
+    given = {option_of(name): quote(str(value)) for name, value in values.items() if value is not None}
+    return "".join(f" {name} {value}" for name, value in given.items())
+
+
+command = command_of("encode", run, EncodeOptions, max_length=Appearance("TOKENS"))

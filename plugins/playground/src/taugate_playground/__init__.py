@@ -1,0 +1,1 @@
+"""A page to search and to try thresholds, for Taugate."""

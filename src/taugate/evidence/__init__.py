@@ -1,0 +1,1 @@
+"""Statistics as pure functions: scored queries in, records out; no file, no network."""

@@ -1,0 +1,269 @@
+"""Labelled queries after one search: rankings, accuracy and NDCG, and the results that each policy keeps.
+
+Accuracy and NDCG are of documents. If a document is searched in chunks, its relevant chunk of the best rank is the hit,
+and its further chunks gain nothing.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+<<<<<<< HEAD
+from taugate.evidence.ranking import ResultDocuments, first_of_document
+=======
+>>>>>>> tree
+from taugate.policy.arrays import Float32, Ranking
+from taugate.policy.names import Metric, PolicyKind
+from taugate.policy.policy import POLICIES, Mask, keep_answered, tried
+
+Parents = NDArray[np.int32] | None
+
+
+@dataclass(frozen=True)
+class ResultDocuments:
+    """The documents of q queries' results, K each, in a corpus that has chunks.
+
+    Attributes:
+        numbers: (q, K) int32, the position of the first chunk of each result's document.
+        labelled: (q, K), whether the qrels judge the result. If they name a document as a whole, only its best chunk
+            is the hit; its further chunks may or may not answer the query and are not labelled.
+    """
+
+    numbers: NDArray[np.int32]
+    labelled: Mask
+
+    def take(self, rows: Positions) -> Self:
+        """Take the queries at `rows`, in that order."""
+        return type(self)(self.numbers[rows], self.labelled[rows])
+
+
+def first_of_document(documents: NDArray[np.int32], shown: Mask) -> Mask:
+    """Select the shown results that are the first of their document, (q, K).
+
+    Args:
+        documents: (q, K), equal numbers in a row for chunks of one document.
+        shown: (q, K), the results to consider.
+    """
+    order = np.argsort(documents, axis=1, kind="stable")  # by document, then by rank
+    numbers, counted = np.take_along_axis(documents, order, axis=1), np.take_along_axis(shown, order, axis=1)
+    total = np.cumsum(counted, axis=1)
+    begins = np.ones(documents.shape, dtype=np.bool_)
+    begins[:, 1:] = numbers[:, 1:] != numbers[:, :-1]
+    before = np.maximum.accumulate(np.where(begins, total - counted, 0), axis=1)  # shown results of earlier documents
+    first = np.empty(shown.shape, dtype=np.bool_)
+    np.put_along_axis(first, order, counted & (total - before == 1), axis=1)
+    return first
+
+
+def accuracy(grades: NDArray[np.int64], kept: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Return 1.0 for each query with a kept relevant result in its top-K, else 0.0; (q,) float64.
+
+    Args:
+        grades: (q, K), as `grades_of` returns them.
+        kept: (q, K).
+    """
+    hits: NDArray[np.bool_] = np.any((grades >= 1) & kept, axis=1)
+    return hits.astype(np.float64)
+
+
+def discounts(k: int) -> NDArray[np.float64]:
+    """Return 1 / log2(rank + 1) for the ranks 1…k."""
+    return 1.0 / np.log2(np.arange(2, k + 2))
+
+
+def ideal_dcg(grades: Collection[int], k: int) -> float:
+    """Return DCG@K of the documents that gain, by their grades ≥ 1, in the best order."""
+    best = np.array(sorted(grades, reverse=True)[:k], dtype=np.float64)
+    return float(best @ discounts(len(best)))
+
+
+def ndcg(grades: NDArray[np.int64], kept: NDArray[np.bool_], ideal: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return NDCG@K of each query over its kept results, (q,) in 0…1.
+
+    Ranks are those of the uncut list; dropped results gain nothing.
+
+    Args:
+        grades: (q, K), best first, as `grades_of` returns them.
+        kept: (q, K), best first, at most one chunk of a document.
+        ideal: (q,), `ideal_dcg` of each query.
+    """
+    dcg: NDArray[np.float64] = np.where(kept, np.abs(grades), 0) @ discounts(grades.shape[1])
+    return dcg / ideal
+
+
+@dataclass(frozen=True)
+class JudgedQueries:
+    """The results of q answerable queries, with their grades in the qrels.
+
+    Attributes:
+        top: The (q, K) most similar passages.
+        grades: (q, K) int64, as `grades_of` returns them.
+        ideal: (q,) float64, DCG@K of a perfect ranking of documents.
+        correct: (q,) float32, S_corr, the similarity of the most similar relevant passage, retrieved or not.
+        documents: Documents of the results, None if every passage is a document.
+    """
+
+    top: Ranking
+    grades: NDArray[np.int64]
+    ideal: NDArray[np.float64]
+    correct: Float32
+    documents: ResultDocuments | None = None
+
+    def __len__(self) -> int:
+        return len(self.correct)
+
+    def take(self, rows: NDArray[np.int64]) -> Self:
+        """Take the queries at `rows`, in that order."""
+        top = Ranking(self.top.scores[rows], self.top.positions[rows])
+        documents = self.documents and self.documents.take(rows)
+        return type(self)(top, self.grades[rows], self.ideal[rows], self.correct[rows], documents)
+
+    @property
+    def relevant(self) -> Mask:
+        """Mask of the results that are relevant passages, (q, K)."""
+        return self.grades >= 1
+
+    @property
+    def labelled(self) -> Mask:
+        """Mask of the results that the qrels judge, (q, K): all but some chunks (`ResultDocuments`)."""
+        return self._all if self.documents is None else self.documents.labelled
+
+    def accuracy(self, kept: Mask | None = None) -> NDArray[np.float64]:
+        """Return the top-K accuracy of each query, (q,), over all its results or those in the (q, K) mask `kept`."""
+        return accuracy(self.grades, self._all if kept is None else kept)
+
+    def ndcg(self, kept: Mask | None = None) -> NDArray[np.float64]:
+        """Return NDCG@K of each query, (q,), over all its results or those in the (q, K) mask `kept`."""
+        shown = self._all if kept is None else kept
+        if self.documents is not None:
+            shown = first_of_document(self.documents.numbers, shown & (self.grades != 0))
+        return ndcg(self.grades, shown, self.ideal)
+
+    def metric(self, name: Metric, kept: Mask | None = None) -> NDArray[np.float64]:
+        """Return accuracy or NDCG by name, (q,), over all results or those in the (q, K) mask `kept`."""
+        return self.accuracy(kept) if name == "accuracy" else self.ndcg(kept)
+
+    def lost(self, name: Metric, kept: Mask) -> NDArray[np.float64]:
+        """Return each query's loss of a metric, (q,) in 0…1, if only the results in the (q, K) mask `kept` remain."""
+        return self.metric(name) - self.metric(name, kept)
+
+    @property
+    def _all(self) -> Mask:
+        return np.ones(self.grades.shape, dtype=np.bool_)
+
+
+@dataclass(frozen=True)
+class AnsweredQueries:
+    """Scores by which queries are answered or refused as a whole.
+
+    Attributes:
+        answerable: (n,) float32.
+        unanswerable: (u,) float32.
+        threshold: A query is answered if its score is not below this threshold.
+        certified: Whether a certified loss includes queries that are refused. The threshold must not depend on the
+            queries that certify then.
+        fitted: Whether the threshold depends on the queries that fit the model of relevance, which then certify
+            nothing.
+    """
+
+    answerable: Float32
+    unanswerable: Float32
+    threshold: np.float32
+    certified: bool = False
+    fitted: bool = False
+
+
+@dataclass(frozen=True)
+class ScoredQueries:
+    """The results and scores of n answerable and u unanswerable queries.
+
+    Attributes:
+        judged: Answerable queries with their results.
+        unanswerable: Results of the unanswerable queries.
+        relevance: (n, K) float32 probabilities, None if no model could be fitted.
+        unanswerable_relevance: (u, K) float32 probabilities, None if no model could be fitted.
+        answering: None if no query is refused as a whole.
+        shares: Whether a share of the best score means something.
+    """
+
+    judged: JudgedQueries
+    unanswerable: Ranking
+    relevance: Float32 | None
+    unanswerable_relevance: Float32 | None
+    answering: AnsweredQueries | None = None
+    shares: bool = True
+
+    @property
+    def kinds(self) -> tuple[PolicyKind, ...]:
+        """Policies that `auto` may use, in order of preference."""
+        return self.without_model if self.relevance is None else tried(zero=self.shares)
+
+    @property
+    def without_model(self) -> tuple[PolicyKind, ...]:
+        """Those that need no model of relevance."""
+        return tuple(kind for kind in tried(zero=self.shares) if not POLICIES[kind].needs_model)
+
+    def decisions(self, kind: PolicyKind) -> Float32:
+        """Return the policy's decision scores of the answerable queries, (n, K) float32."""
+        return POLICIES[kind].decide(self.judged.top.scores, self.relevance)
+
+    def certifying(self, kind: PolicyKind) -> Float32:
+        """Return the decision scores that certify a loss, (n, K) float32: with refusals if the loss includes them."""
+        return self.served(kind) if self.answering and self.answering.certified else self.decisions(kind)
+
+    def served(self, kind: PolicyKind) -> Float32:
+        """Return decision scores by which the loss of a cut includes refusals, (n, K) float32.
+
+        They are −∞ for all results of a refused query, and the largest of all for the best result of an answered one,
+        which is always kept (`keep_answered`). So comparing them with any of them gives the results that users get.
+        """
+        decisions = self.decisions(kind)
+        if self.answering is None:
+            return decisions
+        answered = self.answering.answerable >= self.answering.threshold
+        served = np.where(answered[:, None], decisions, np.float32(-np.inf))
+        served[answered, 0] = decisions.max(initial=-np.inf)
+        return served
+
+    def unanswerable_decisions(self, kind: PolicyKind) -> Float32:
+        """Return the policy's decision scores of the unanswerable queries, (u, K) float32."""
+        return POLICIES[kind].decide(self.unanswerable.scores, self.unanswerable_relevance)
+
+    def kept(self, kind: PolicyKind, threshold: np.float32 | None) -> Mask:
+        """Return the mask of results that users get for the answerable queries, (n, K); no threshold means no cut."""
+        answered = None if self.answering is None else self.answering.answerable >= self.answering.threshold
+        return keep_answered(self.decisions(kind), threshold, answered)
+
+    def unanswerable_kept(self, kind: PolicyKind, threshold: np.float32 | None) -> Mask:
+        """Return the mask of results that users get for the unanswerable queries, (u, K); no threshold means no cut."""
+        answered = None if self.answering is None else self.answering.unanswerable >= self.answering.threshold
+        return keep_answered(self.unanswerable_decisions(kind), threshold, answered)
+
+    def deciding(self, kind: PolicyKind, threshold: np.float32 | None) -> tuple[Float32, Float32, np.float32 | None]:
+        """Return the scores that decide whether a query gets any result, and the threshold they have to reach.
+
+        This is the score of the query as a whole, k = 1. Without one, these are the decision scores of its K results,
+        of which one has to reach the threshold.
+
+        Args:
+            kind: Kind of the policy.
+            threshold: Threshold of the policy, None for no cut.
+
+        Returns:
+            (n, k) and (u, k) float32 of answerable and unanswerable queries, and the threshold.
+        """
+        if self.answering is None:
+            return self.decisions(kind), self.unanswerable_decisions(kind), threshold
+        answering = self.answering
+        return answering.answerable[:, None], answering.unanswerable[:, None], answering.threshold
+
+    def take(self, rows: NDArray[np.int64]) -> "ScoredQueries":
+        """Take the answerable queries at `rows`, with all of the unanswerable ones."""
+        relevance = None if self.relevance is None else self.relevance[rows]
+        answering = self.answering and replace(self.answering, answerable=self.answering.answerable[rows])
+        return ScoredQueries(
+            self.judged.take(rows), self.unanswerable, relevance, self.unanswerable_relevance, answering, self.shares
+        )

@@ -1,0 +1,1 @@
+"""Fits models of relevance, and measures how well their probabilities hold."""

@@ -1,1 +1,0 @@
-"""Data sets, from files to documents, queries and qrels."""

@@ -1,1 +1,0 @@
-"""Data sets in the BEIR layout."""

@@ -1,1 +1,0 @@
-"""Judgements by people: judges of a data set, or users of the running service."""

@@ -1,0 +1,285 @@
+"""The probability that a result is relevant, by logistic models fitted at calibration."""
+
+from dataclasses import astuple, dataclass, replace
+from pathlib import Path
+from typing import Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taugate.errors import ReleaseError
+from taugate.policy.arrays import Float32, Float64, QueryVectors, Ranking
+from taugate.policy.background import Background, ComputedBackground, Read, ReadDocuments
+from taugate.policy.policy import relative
+from taugate.storage.tensors import Arrays, read_tensors, write_tensors
+
+_RECALIBRATION, _ON_TOPIC = "recalibration", "on_topic"
+FEATURES = (
+    "score",
+    "relative_score",
+    "gap_to_next",  # 0 for the last of the K
+    "log_rank",
+    "best_score",
+    "mean_score",  # of the K
+    "score_deviation",  # of the K
+    "gap_after_best",
+    "query_z",  # in standard deviations of the query's similarity with random documents
+    "best_query_z",
+    "query_z_behind_best",
+    "document_z",  # in standard deviations of the document's similarity with random documents
+    "document_z_behind_best",
+    "asked_z",  # in standard deviations of the document's similarity with queries
+    "asked_z_behind_best",
+    "log_length",
+)
+# What tells a query about the documents from any other: its best score, and how far that stands out.
+QUERY_FEATURES = ("best_score", "best_query_z")
+_QUERY_COLUMNS = [FEATURES.index(name) for name in QUERY_FEATURES]
+# Log-probabilities are kept below 0, so that those of two certainties have a product with finite log-odds.
+_MAX_LOG_PROBABILITY = -np.finfo(np.float64).tiny
+
+
+def features(
+    scores: Float32,
+    query_background: tuple[Float64, Float64],
+    documents: Float32,
+    k: int,
+    ranks: NDArray[np.int64] | None = None,
+) -> Float64:
+    """Compute the features of all results, (n, w, len(FEATURES)) float64.
+
+    Args:
+        scores: (n, w) float32, best first.
+        query_background: Result of `Background.of_queries`.
+        documents: (n, w, 5) float32, result of `Background.rows`.
+        k: Features of the list use only its first k results, so an estimate does not depend on the number of requested
+            results.
+        ranks: (w,) int64 ranks of the results, from 1, if the list has gaps beyond the first k; None without gaps.
+    """
+    s = scores.astype(np.float64)
+    head = s[:, :k]
+    mean, deviation = (column[:, None] for column in query_background)
+    background = documents.astype(np.float64)
+    query_z = (s - mean) / deviation
+    # Of the document among documents, and among queries: (n, w, 2).
+    z = (s[..., None] - background[..., 0:4:2]) / background[..., 1:4:2]
+    mean_score = head.sum(axis=1, keepdims=True) / head.shape[1]
+    values = np.zeros((*s.shape, len(FEATURES)))
+    values[..., 0] = s
+    values[..., 1] = relative(scores)
+    values[:, : head.shape[1] - 1, 2] = head[:, :-1] - head[:, 1:]
+    values[..., 3] = np.log(np.arange(1, s.shape[1] + 1) if ranks is None else ranks)
+    values[..., 4] = head[:, :1]
+    values[..., 5] = mean_score
+    values[..., 6] = np.sqrt(np.square(head - mean_score).sum(axis=1, keepdims=True) / head.shape[1])
+    values[..., 7] = values[:, :1, 2]
+    values[..., 8] = query_z
+    values[..., 9] = query_z[:, :1]
+    values[..., 10] = query_z[:, :1] - query_z
+    values[..., 11:14:2] = z
+    values[..., 12:15:2] = z[:, :k].max(axis=1, keepdims=True) - z
+    values[..., 15] = background[..., 4]
+    return values
+
+
+@dataclass(frozen=True)
+class BetaCalibration:
+    """A strictly rising map of a probability p to the log-odds a · ln p − b · ln(1 − p) + c, with a and b above 0.
+
+    Beta calibration (Kull, Silva Filho and Flach, "Beta calibration: a well-founded and easily implemented improvement
+    on logistic calibration for binary classifiers", AISTATS 2017). a = b is Platt scaling; 1, 1, 0 changes nothing.
+    """
+
+    a: float = 1.0
+    b: float = 1.0
+    c: float = 0.0
+
+    @property
+    def kind(self) -> Literal["beta", "platt", "none"]:
+        """The kind of the map."""
+        if self.a != self.b:
+            return "beta"
+        return "none" if (self.a, self.c) == (1.0, 0.0) else "platt"
+
+    def apply(self, log_odds: Float64) -> Float64:
+        """Recalibrate log-odds of p, of any shape."""
+        if self.a == self.b:  # exact, so releases of versions without the map keep their values
+            return self.a * log_odds + self.c
+        negative_log = np.logaddexp(0.0, log_odds)  # −ln(1 − p); ln p is the log-odds minus that
+        mapped: Float64 = self.a * (log_odds - negative_log) + self.b * negative_log + self.c
+        return mapped
+
+
+@dataclass(frozen=True)
+class OnTopic:
+    """The probability that a query is about the documents, a logistic model of QUERY_FEATURES.
+
+    It is a factor of the relevance of all results of the query, so it does not change their order.
+
+    Attributes:
+        intercept: Log-odds of a query whose features are 0.
+        best_score: Weight of the feature.
+        best_query_z: Weight of the feature.
+    """
+
+    intercept: float
+    best_score: float
+    best_query_z: float
+
+    def times(self, log_odds: Float64, values: Float64) -> Float64:
+        """Return the log-odds of the product of this probability and that of a result.
+
+        Args:
+            log_odds: (…) log-odds of the result if the query is about the documents.
+            values: (…, len(FEATURES)) float64 features of the result.
+        """
+        weights = np.array([self.best_score, self.best_query_z])
+        on_topic = self.intercept + values[..., _QUERY_COLUMNS] @ weights
+        product = np.minimum(-np.logaddexp(0.0, -log_odds) - np.logaddexp(0.0, -on_topic), _MAX_LOG_PROBABILITY)
+        joint: Float64 = product - np.log(-np.expm1(product))
+        return joint
+
+
+@dataclass(frozen=True)
+class Logistic:
+    """A logistic model of F features: log-odds = intercept + Σ weights · (feature − center) / scale, recalibrated.
+
+    Attributes:
+        center: (F,) float64, subtracted from the features.
+        scale: (F,) float64, divides the centred features.
+        weights: (F,) float64.
+        intercept: Added to the weighted sum.
+        recalibration: Map of the log-odds, by default the identity.
+        on_topic: Factor of the probability before it is recalibrated; None for 1. Its features are FEATURES.
+    """
+
+    center: Float64
+    scale: Float64
+    weights: Float64
+    intercept: float
+    recalibration: BetaCalibration = BetaCalibration()
+    on_topic: OnTopic | None = None
+
+    def log_odds(self, values: Float64) -> Float64:
+        """Return the log-odds of features, (…, F) float64; the result is (…)."""
+        log_odds = self.intercept + ((values - self.center) / self.scale) @ self.weights
+        return self.recalibration.apply(log_odds if self.on_topic is None else self.on_topic.times(log_odds, values))
+
+    def probability(self, values: Float64) -> Float64:
+        """Return the probability of features, (…, F) float64; the result is (…)."""
+        result: Float64 = 1.0 / (1.0 + np.exp(-np.minimum(np.maximum(self.log_odds(values), -700), 700)))
+        return result
+
+    def arrays(self, k: int) -> Arrays:
+        """Return the model as arrays for a file, with the number of results per query in the fit."""
+        arrays = {name: np.atleast_1d(getattr(self, name)) for name in ("center", "scale", "weights", "intercept")}
+        arrays |= {"k": np.array([k]), _RECALIBRATION: np.array(astuple(self.recalibration))}
+        return arrays if self.on_topic is None else arrays | {_ON_TOPIC: np.array(astuple(self.on_topic))}
+
+    @staticmethod
+    def shapes(features: int) -> dict[str, tuple[int, ...]]:
+        """Return the shapes of `arrays` by name, for a model of so many features without `on_topic`."""
+        of_features = dict.fromkeys(("center", "scale", "weights"), (features,))
+        return {**of_features, "intercept": (1,), "k": (1,), _RECALIBRATION: (3,)}
+
+    @classmethod
+    def from_arrays(cls, arrays: Arrays) -> Self | None:
+        """Return the model that `arrays` returned, given arrays of the right shapes; None if a value is impossible."""
+        finite = all(np.isfinite(array).all() for array in arrays.values())
+        valid_k = arrays["k"].dtype == np.int64 and arrays["k"][0] >= 1
+        rises = (arrays[_RECALIBRATION][:2] > 0).all()
+        if not (finite and valid_k and rises and (arrays["scale"] > 0).all()):
+            return None
+        on_topic = OnTopic(*arrays[_ON_TOPIC].tolist()) if _ON_TOPIC in arrays else None
+        recalibration = BetaCalibration(*arrays[_RECALIBRATION].tolist())
+        center, scale, weights = (arrays[name] for name in ("center", "scale", "weights"))
+        return cls(center, scale, weights, float(arrays["intercept"][0]), recalibration, on_topic)
+
+
+@dataclass(frozen=True)
+class Relevance:
+    """Estimates the probability that a result is relevant.
+
+    Attributes:
+        model: Model of FEATURES.
+        background: Background of the features.
+        k: Number of results per query in the fit.
+    """
+
+    model: Logistic
+    background: Background | ComputedBackground
+    k: int
+
+    @property
+    def features(self) -> list[str]:
+        """Names of the features, in their order."""
+        return [*FEATURES]
+
+    def estimate(
+        self,
+        queries: QueryVectors,
+        top: Ranking,
+        ranks: NDArray[np.int64] | None = None,
+        results: ReadDocuments | None = None,
+    ) -> Float32:
+        """Return the probabilities that the results are relevant, (n, w) float32.
+
+        Computed in float64 and rounded once, so batching affects probabilities about as rarely as in `similarity`.
+
+        Args:
+            queries: (n, d) float32 of unit length.
+            top: (n, w) results of the queries, best first.
+            ranks: See `features`.
+            results: (n, w) documents of the results if the search returned them; see `ComputedBackground.rows`.
+        """
+        if not top.scores.size:
+            return np.empty(top.scores.shape, dtype=np.float32)
+        documents = self.background.rows(top.positions, results)
+        values = features(top.scores, self.background.of_queries(queries), documents, self.k, ranks)
+        return self.model.probability(values).astype(np.float32)
+
+    def reading(self, read: Read) -> Self:
+        """Return a copy that reads documents with `read` if they are not in the release."""
+        background = self.background.reading(read)
+        return self if background is self.background else replace(self, background=background)
+
+    def save(self, path: Path) -> None:
+        """Write the model to one safetensors file."""
+        write_tensors(path, self.model.arrays(self.k) | self.background.arrays())
+
+    @classmethod
+    def load(cls, path: Path, dimension: int, documents: int | None) -> Self:
+        """Read the file that `save` wrote.
+
+        Args:
+            path: File with the model.
+            dimension: Dimension of the searched vectors.
+            documents: Number of documents in the index; None if they are in an engine.
+
+        Raises:
+            ReleaseError: If it holds anything else.
+        """
+        expected = Logistic.shapes(len(FEATURES)) | {"mean": (dimension,), "covariance": (dimension, dimension)}
+        if documents is None:
+            expected |= {"asked_mean": (dimension,), "asked_covariance": (dimension, dimension)}
+        else:
+            expected |= {"documents": (documents, 5)}
+        # Releases of earlier versions have no map, and releases that refuse no query have no factor.
+        arrays = {_RECALIBRATION: np.array(astuple(BetaCalibration())), **read_tensors(path)}
+        expected |= {_ON_TOPIC: (3,)} if _ON_TOPIC in arrays else {}
+        fits = {name: array.shape for name, array in arrays.items()} == expected and _has_deviations(arrays)
+        model = Logistic.from_arrays(arrays) if fits else None
+        if model is None:
+            raise ReleaseError(f"{path}: does not hold a relevance model for this index; calibrate again")
+        partners = arrays["mean"], arrays["covariance"]
+        background: Background | ComputedBackground
+        if documents is None:
+            background = ComputedBackground(*partners, arrays["asked_mean"], arrays["asked_covariance"])
+        else:
+            background = Background(*partners, arrays["documents"])
+        return cls(model, background, int(arrays["k"][0]))
+
+
+def _has_deviations(arrays: Arrays) -> bool:
+    """Return whether the stored standard deviations, which divide, are above 0; computed ones are."""
+    return "documents" not in arrays or bool((arrays["documents"][:, [1, 3]] > 0).all())

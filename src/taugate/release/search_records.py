@@ -1,0 +1,258 @@
+"""Records of how a release searches, in one stage or two, and of the evidence for it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Self
+
+import numpy as np
+import orjson
+from pydantic import Field, TypeAdapter, ValidationError
+
+from taugate.errors import ReleaseError
+from taugate.policy.score_relevance import RerankerScale
+from taugate.release.encoder import Precision
+from taugate.release.evidence import EvidenceRecord, Interval, Record, RelevanceRecord
+from taugate.release.names import MAX_WEIGHT
+from taugate.release.outcome_records import MetricsRecord, PolicyRecord
+from taugate.release.refusal_records import RefusalRecord
+from taugate.storage.files import read_bounded
+
+Verdict = Literal["admitted", "worse", "cannot tell"]
+# The unit whose mean loss was shown to be below the margin. For the average document, this limits each document's
+# weight, however many queries it has.
+GateStatement = Literal["query", "document", "document and query"]
+
+RerankerKind = Literal["cross-encoder", "late-interaction", "endpoint"]
+
+
+@dataclass(frozen=True, slots=True)
+class KnownPair:
+    """A pair of a query and a document with its score at calibration, to check a reranker."""
+
+    query: str
+    document: str
+    score: float
+
+
+_PAIRS = TypeAdapter(list[KnownPair])
+_MAX_PAIRS_BYTES = 1 << 20  # a hundred times what a calibration writes
+
+
+class PairedLoss(Record):
+    """A metric of the baseline and of a candidate on the same queries.
+
+    Attributes:
+        baseline: Mean of the baseline.
+        candidate: Mean of the candidate.
+        loss: Baseline − candidate for the average unit, with limits that are one-sided at the gate's confidence.
+        p: p-value of a loss of the margin or more.
+    """
+
+    baseline: float
+    candidate: float
+    loss: Interval
+    p: float
+
+
+class LexicalRecord(Record):
+    """The lexical part of the score, cosine + weight · share.
+
+    Attributes:
+        weight: Weight of the lexical share.
+        k1: Saturation of a term's count in BM25.
+        b: Share of the length normalisation in BM25.
+        terms: Number of distinct terms in the documents.
+        sha256: Digest of the file with the index of the words.
+    """
+
+    weight: float = Field(gt=0, le=MAX_WEIGHT)
+    k1: float = Field(ge=0)
+    b: float = Field(ge=0, le=1)
+    terms: int
+    sha256: str
+
+
+ProjectionKind = Literal["query-pca", "query-document-pca"]
+
+
+def projection_name(kind: ProjectionKind, retention: float, *, centred: bool) -> str:
+    """Return the name of a projection among the gate's candidates."""
+    return f"{kind}{'' if centred else ', not centred'}, retention {retention:g}"
+
+
+class ProjectionRecord(Record):
+    """The projection in force.
+
+    Attributes:
+        kind: What the PCA was fitted on: queries, or queries and documents.
+        centred: False for x ↦ xW; None for x ↦ (x − μ)W.
+        accepted: False if the settings file took it although the gate did not accept it; else None.
+        retention: r, requested or chosen.
+        dimension: d', the dimension after projection.
+        queries: Number of queries that it was fitted on.
+        rank: Number of components that these queries have.
+        explained_variance: Share of the queries' variance that is kept.
+        folds: Number of folds of the cross-validation that the gate evaluated.
+    """
+
+    kind: ProjectionKind = "query-pca"
+    centred: Literal[False] | None = None
+    accepted: Literal[False] | None = None
+    retention: float
+    dimension: int
+    queries: int
+    rank: int
+    explained_variance: float
+    folds: int
+
+    @property
+    def candidate(self) -> str:
+        """Name among the gate's candidates."""
+        return projection_name(self.kind, self.retention, centred=self.centred is None)
+
+
+class GateRecord(Record):
+    """A candidate of the gate, accepted or not.
+
+    Attributes:
+        candidate: Name of the candidate.
+        kind: What the candidate changes.
+        admitted: Whether the gate accepted it.
+        accuracy: Loss of accuracy.
+        ndcg: Loss of NDCG.
+        p_adjusted: p-value of the worse of the two metrics, adjusted for all tried candidates.
+        margin: Largest allowed loss.
+        confidence: Confidence of the decision.
+        n: Number of queries.
+        clusters: Number of clusters of queries that share a document.
+        verdict: Decision; "worse" if the measured loss is the margin or more.
+        evidence: Unit of evidence.
+        statement: Unit whose mean loss is below the margin.
+        least: Smallest loss that these queries could have excluded for a candidate that changes nothing.
+        queries_needed: Number of such queries that would decide, if these cannot.
+        gain: Savings by the candidate, each figure beside that of the same run without it.
+        processor: Instructions that the gain of a precision was measured with: avx512 or avx2; None for any
+            other candidate.
+    """
+
+    candidate: str
+    kind: str
+    admitted: bool
+    accuracy: PairedLoss
+    ndcg: PairedLoss
+    p_adjusted: float
+    margin: float
+    confidence: float
+    n: int
+    clusters: int
+    verdict: Verdict | None = None
+    evidence: EvidenceRecord | None = None
+    statement: GateStatement | None = None
+    least: float | None = None
+    queries_needed: int | None = None
+    gain: dict[str, float]
+    processor: str | None = None
+
+
+class SkippedCandidate(Record):
+    """A candidate that was not possible, for `reason`: the encoder or the machine of the calibration cannot have it."""
+
+    candidate: str
+    kind: str
+    reason: str
+
+
+class FirstStageRecord(Record):
+    """The first stage alone, calibrated on the same queries. Fields are as in the manifest.
+
+    Attributes:
+        policy: Its cut, by its own scores.
+        relevance: Its model of relevance.
+        refusal: What refuses queries as a whole.
+        metrics: What its cut keeps and loses.
+    """
+
+    policy: PolicyRecord
+    relevance: RelevanceRecord | None = None
+    refusal: RefusalRecord | None = None
+    metrics: dict[Literal["calibration", "heldout"], MetricsRecord]
+
+
+class TokenVectorsRecord(Record):
+    """The token vectors of the documents, for late interaction; their digest is that of their file.
+
+    Attributes:
+        dtype: Type of a component; each vector has a scale in float32, too.
+        dimension: Components of a vector.
+        count: Number of vectors of all documents.
+        bytes_per_passage: Mean size of a passage's vectors in bytes, with their scales.
+    """
+
+    dtype: Literal["int8"]
+    dimension: int = Field(ge=1)
+    count: int = Field(ge=1)
+    bytes_per_passage: float = Field(gt=0)
+
+    @classmethod
+    def of(cls, dimension: int, counts: Sequence[int]) -> Self:
+        """Describe the vectors of documents that have so many each."""
+        size = sum(counts) * (dimension + np.dtype(np.float32).itemsize)
+        return cls(dtype="int8", dimension=dimension, count=sum(counts), bytes_per_passage=size / len(counts))
+
+
+class SecondStageRecord(Record):
+    """The second stage: the manifest's policy, relevance, refusals and metrics are of its scores.
+
+    Attributes:
+        kind: Kind of the reranker.
+        name: Name of the model, or of the endpoint's model.
+        model: Name of the model in requests to an endpoint; None without an endpoint, or if requests name none.
+        sha256: Digest of the files of the model, or of the scores that an endpoint gave the known pairs.
+        scores: Whether scores are at least 0, or any numbers, such as log-odds.
+        candidates: Number of the first stage's results that are scored.
+        first_stage_weight: Weight of the first stage's score in the score that ranks; 0, and not written, if the
+            reranker's score alone does.
+        precision: Precision of the model; not written if it is float32.
+        tolerance: Largest allowed difference of a known pair's score.
+        separation: Share of pairs of an answerable and an unanswerable query in which the former has the higher best
+            score (AUROC), of the first stage and of the second; None without unanswerable queries.
+        token_vectors: Token vectors of the documents; None unless it is late interaction.
+        first: The first stage alone.
+    """
+
+    kind: RerankerKind
+    name: str
+    model: str | None = None
+    sha256: str
+    scores: RerankerScale
+    candidates: int = Field(ge=1)
+    first_stage_weight: float = Field(default=0.0, ge=0, exclude_if=lambda weight: not weight)
+    precision: Precision = Field(default="float32", exclude_if=lambda value: value == "float32")
+    tolerance: float = Field(gt=0, lt=1)
+    separation: PairedLoss | None = None
+    token_vectors: TokenVectorsRecord | None = None
+    first: FirstStageRecord
+
+
+def candidate_name(name: str, candidates: int, precision: Precision) -> str:
+    """Return the name of a second stage in the gate's records."""
+    cheaper = "" if precision == "float32" else f", {precision}"
+    return f"second stage {name}, {candidates} candidates{cheaper}"
+
+
+def write_pairs(path: Path, pairs: list[KnownPair]) -> None:
+    """Write known pairs as JSON."""
+    path.write_bytes(orjson.dumps(pairs, option=orjson.OPT_INDENT_2) + b"\n")
+
+
+def read_pairs(path: Path) -> list[KnownPair]:
+    """Read the file that `write_pairs` wrote.
+
+    Raises:
+        ReleaseError: If it holds anything else.
+    """
+    try:
+        return _PAIRS.validate_json(read_bounded(path, _MAX_PAIRS_BYTES))
+    except (OSError, ValidationError) as error:
+        raise ReleaseError(f"{path}: does not hold pairs with scores; calibrate again") from error

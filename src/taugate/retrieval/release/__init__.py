@@ -1,1 +1,0 @@
-"""The release, a versioned artifact: its files, its manifest, verification and loading."""
