@@ -1,4 +1,4 @@
-"""Every table of benchmarks/results/import.md, by one command. Needs the extras import and sample, and 1 GiB of disk.
+"""Every table of benchmarks/results/import.md, by one command. Needs taugate-import and the extra sample, and 1 GiB of disk.
 
 The section on numbers needs LibreOffice, Chromium, pandoc, and the packages openpyxl, python-docx and sphinx.
 """

@@ -18,7 +18,7 @@ from pathlib import Path
 from benchmarks.checkout import ROOT
 
 LIST = Path(__file__).with_suffix(".toml")
-_SOURCE = ROOT / "src" / "taugate"
+_PACKAGES = (ROOT / "src" / "taugate", *sorted(ROOT.glob("plugins/*/src/taugate_*")))
 _TESTS_FAILED = 1  # pytest's exit code
 
 
@@ -28,7 +28,7 @@ class Guarantee:
 
     Attributes:
         promise: The guarantee in words.
-        before: Text that stands once in the package.
+        before: Text that stands once in the package, or in one of a plug-in.
         after: Text that takes its place.
         tests: Files or folders of tests that must notice.
     """
@@ -38,23 +38,28 @@ class Guarantee:
     after: str
     tests: tuple[str, ...]
 
-    def place(self) -> Path:
-        """Return the file that has the text `before`, relative to the package.
+    def place(self) -> tuple[Path, Path]:
+        """Return the package that has the text `before`, and the file in it.
 
         Raises:
             ValueError: If the text does not stand there exactly once.
         """
-        texts = {path: path.read_text("utf-8").count(self.before) for path in _SOURCE.rglob("*.py")}
-        places = [path for path, count in texts.items() if count]
-        if sum(texts.values()) != 1:
-            raise ValueError(f"{self.promise}: its text stands {sum(texts.values())} times in src/taugate")
-        return places[0].relative_to(_SOURCE)
+        places = [
+            (package, path.relative_to(package))
+            for package in _PACKAGES
+            for path in package.rglob("*.py")
+            for _ in range(path.read_text("utf-8").count(self.before))
+        ]
+        if len(places) != 1:
+            raise ValueError(f"{self.promise}: its text stands {len(places)} times in src/taugate and the plug-ins")
+        return places[0]
 
     def is_noticed(self, folder: Path) -> bool:
         """Copy the package into an empty folder, make the change there, and return whether a test fails on it."""
-        copy = folder / "taugate"
-        shutil.copytree(_SOURCE, copy, ignore=shutil.ignore_patterns("__pycache__"))
-        broken = copy / self.place()
+        package, file = self.place()
+        copy = folder / package.name
+        shutil.copytree(package, copy, ignore=shutil.ignore_patterns("__pycache__"))
+        broken = copy / file
         broken.write_text(broken.read_text("utf-8").replace(self.before, self.after), "utf-8")
         command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider", *self.tests]
         environment = os.environ | {"PYTHONPATH": str(folder)}

@@ -6,8 +6,8 @@ from setuptools import Extension, setup
 # Integers wrap, because weights that are not numbers give sums beyond 32 bits.
 KERNEL = Extension(
     "taugate_kernel.kernel",
-    [f"src/taugate_kernel/{name}.c" for name in ("kernel", "encode", "int8", "bfloat16", "float32")],
-    depends=[f"src/taugate_kernel/{name}.h" for name in ("kernel", "lanes")],
+    [f"src/taugate_kernel/{name}.c" for name in ("kernel", "encode", "avx2", "int8", "bfloat16", "float32")],
+    depends=[f"src/taugate_kernel/{name}.h" for name in ("kernel", "lanes", "encode")],
     extra_compile_args=["-O3", "-fvisibility=hidden", "-ffp-contract=off", "-fwrapv", "-fno-math-errno", "-Wno-psabi"],
     py_limited_api=True,
     optional=True,

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from qdrant_client import QdrantClient, models
 
-from label_tests.pressed import press
 from taugate.cli import main as cli
 from taugate.data.queries import read_queries
 from taugate.data.questions import off_topic_sent
@@ -65,36 +64,6 @@ def test_collection_gets_a_certified_threshold(url: str, sample: Path, encoder: 
     assert verify(find(tmp_path / "gates")).refusal is not None
 
 
-def test_returned_texts_are_judged_and_calibrated(
-    url: str,
-    sample: Path,
-    encoder: Path,
-    tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    to, data = tmp_path / "run.jsonl", tmp_path / "data"
-    queries = twelve_queries(sample, tmp_path)
-    assert cli.main([*run(queries, to, url, encoder, "--depth", "6", "--texts", str(data)), "--json"]) == 0
-    done = json.loads(capfd.readouterr().out)
-    assert (done["sent"], done["earlier"], done["short"]) == (12, 0, 0)
-    assert cli.main([*run(queries, to, url, encoder, "--depth", "6", "--texts", str(data)), "--json"]) == 0
-    assert json.loads(capfd.readouterr().out) == done | {"sent": 0, "earlier": 12}
-    judge = ["judge", str(data), "--run", str(to), "--n", "6", "--judge", "ana"]
-    for _ in range(2):  # the second sample has the other six queries
-        press(monkeypatch, "y" * 30)
-        assert cli.main(judge) == 0
-        judge = [*judge, "--more"]
-    shown = capfd.readouterr().err
-    assert "sample 1: 6 of 12 queries with the results of run:" in shown
-    assert f"taugate calibrate-run {to} {data}/qrels/human.tsv --releases gates" in shown
-    header, *rows = (data / "qrels" / "human.tsv").read_text(encoding="utf-8").splitlines()
-    assert (header, len(rows)) == ("query-id\tcorpus-id\tscore", 60)
-    calibrate = ["calibrate-run", str(to), str(data / "qrels" / "human.tsv"), "--releases", str(tmp_path / "gates")]
-    assert cli.main([*calibrate, "--json"]) in {0, 3, 4}
-    assert json.loads(capfd.readouterr().out)["manifest"]["calibration"]["reasons"] == ["few_queries"]
-
-
 def test_changed_and_removed_questions_are_counted(
     url: str, sample: Path, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -145,4 +114,3 @@ def test_unusable_options_are_named(sample: Path, tmp_path: Path, capfd: pytest.
     assert "the request needs $vector; give --encoder" in failure(words, capfd)
     assert "not an HTTP URL" in failure([*base, "localhost:6333", "--as", "qdrant", "--collection", "c"], capfd)
     assert "add --texts DATA" in failure(["run", "generated", *words[2:]], capfd)
-    assert "give the releases directory" in failure(["judge", str(sample)], capfd)

@@ -1,14 +1,14 @@
 """`taugate traffic`: judgements that are used, their weights, and judgements that are left out."""
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from taugate.cli import main as cli
 from taugate.data.beir import read_dataset
-from taugate.data.traffic import TrafficLabels, learn_from_traffic
+from taugate.data.traffic import NothingLearnedError, TrafficLabels, learn_from_traffic
 from taugate.drift.observations import hashed
 from taugate.errors import InputError
 from tests.data.traffic_log import TrafficLog
@@ -221,23 +221,14 @@ LEFT_OUT: dict[str, tuple[Callable[[TrafficLog], None], str]] = {
 
 
 @pytest.mark.parametrize(("add", "reason"), LEFT_OUT.values(), ids=LEFT_OUT.keys())
-def test_unusable_judgements_counted_by_reason(
-    data: Path, capsys: pytest.CaptureFixture[str], add: Callable[[TrafficLog], None], reason: str
-) -> None:
+def test_unusable_judgements_counted_by_reason(data: Path, add: Callable[[TrafficLog], None], reason: str) -> None:
     log = TrafficLog()
     add(log)
-    command = ["traffic", str(log.write(data.parent / "log")), "--to", str(data)]
-    assert cli.main(command) == 2
+    with pytest.raises(NothingLearnedError, match="no judgement can be used: 1 "):
+        learn(log, data)
     assert not (data / "qrels" / "traffic.tsv").exists()
-    assert "no judgement can be used: 1 " in capsys.readouterr().err
     log.judged(log.asked("fine", ["d1"]), "d1")
-    log.write(data.parent / "log")
-    assert cli.main([*command, "--json"]) == 0
-    messages = capsys.readouterr()
-    result = json.loads(messages.out)
-    assert result.pop("seconds") > 0
-    assert result == {"queries": 1, "judgements": 1, "left_out": {reason: 1}}
-    assert "Left out: 1 that are" in messages.err
+    assert learn(log, data) == TrafficLabels(1, 1, Counter({reason: 1}))
 
 
 def test_judgements_per_key_are_limited(data: Path) -> None:
@@ -283,7 +274,7 @@ def test_ordinary_keys_are_kept(data: Path) -> None:
     assert learn(log, data).left_out["outlying_key"] == 0
 
 
-def test_torn_and_foreign_log_lines_handled(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_torn_and_foreign_log_lines_handled(data: Path) -> None:
     log = TrafficLog()
     log.judged(log.asked("q", ["d1"]), "d1")
     path = log.write(data.parent / "log")
@@ -292,8 +283,8 @@ def test_torn_and_foreign_log_lines_handled(data: Path, capsys: pytest.CaptureFi
     assert learn_from_traffic([path], data).queries == 1
     before = (data / "qrels" / "traffic.tsv").read_bytes()
     path.write_bytes(complete + b"GET / 200\n")
-    assert cli.main(["traffic", str(path), "--to", str(data)]) == 2
-    assert f"{path}:3: not JSON" in capsys.readouterr().err
+    with pytest.raises(InputError, match=r"log:3: not JSON"):
+        learn_from_traffic([path], data)
     assert (data / "qrels" / "traffic.tsv").read_bytes() == before
 
 

@@ -8,8 +8,6 @@ import pytest
 from taugate.calibration.metrics.inputs import clusters
 from taugate.data.beir import Dataset, read_dataset, read_people
 from taugate.errors import InputError
-from taugate_import.target import SourceQueries
-from taugate_label.population import Population, population
 
 QUERIES = [
     {"_id": "q1", "text": "how soft is concrete"},
@@ -22,10 +20,13 @@ ROWS = ["q1\td1\t1"]
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    folder = tmp_path / "masonry"
+    return data_set(tmp_path / "masonry", QUERIES, ROWS)
+
+
+def data_set(folder: Path, queries: list[dict[str, object]], rows: list[str]) -> Path:
     (folder / "qrels").mkdir(parents=True)
     (folder / "corpus.jsonl").write_text('{"_id": "d1", "text": "soft concrete"}\n{"_id": "d2", "text": "bricks"}\n')
-    write(folder, QUERIES, ROWS)
+    write(folder, queries, rows)
     return folder
 
 
@@ -120,19 +121,3 @@ def test_labels_of_people_include_unlisted_unanswerable_queries(data: Path, tmp_
     assert names(dataset) == ["q2"]
     assert dataset.other_queries is not None
     assert dataset.other_queries.unjudged == ["who won the league", "Who won  the cup"]
-
-
-def test_query_called_unanswerable_is_not_judged_again(data: Path) -> None:
-    assert [query.id for query in population(data, {"q1"}, Population([], [])).queries] == ["q3"]
-
-
-def test_import_keeps_unanswerable_queries(data: Path, tmp_path: Path) -> None:
-    near_miss = {"origin": "near_miss", "kind": "name", "source": "q1", "answerable": False}
-    write(data, [*QUERIES, {"_id": "n1", "text": "how soft is gold"} | near_miss], [*ROWS, "q3\t-\t0"])
-    (tmp_path / "copy").mkdir()
-    SourceQueries.read([(data, "a/")]).write(tmp_path / "copy")
-    documents = (data / "corpus.jsonl").read_text().replace('"d', '"a/d')
-    (tmp_path / "copy" / "corpus.jsonl").write_text(documents)
-    dataset = read(tmp_path / "copy")
-    assert names(dataset) == ["a/q2", "a/q3", "a/q4"]
-    assert [query.source for query in dataset.written_near_misses] == ["a/q1"]

@@ -17,7 +17,6 @@ from taugate.registry.transfer import _copy_lock
 from taugate.storage import folders
 from taugate.storage.files import atomic_write, set_mode, sync_folder
 from taugate.storage.folders import exclusive_lock
-from taugate_label.session import open_journal
 
 
 def failing(code: int) -> OSError:
@@ -100,8 +99,6 @@ def test_folder_without_locks_warns_once(
                 pass
         with change_lock(tmp_path), calibration_lock(tmp_path), _copy_lock(tmp_path):
             pass
-        with open_journal(tmp_path / "ann.jsonl"):
-            pass
     assert [record.getMessage() for record in caplog.records] == [
         f"{tmp_path}: the file system has no locks (flock: {os.strerror(code)}); run one command at a time there, "
         "because simultaneous ones can overwrite each other's files"
@@ -114,16 +111,12 @@ def test_lock_failure_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         pass
 
 
-def test_import_and_keys_on_limited_volume(
+def test_keys_on_limited_volume(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     remove_permission_bits(monkeypatch, errno.EPERM)
     remove_sync_of_folders(monkeypatch, errno.EINVAL)
     remove_locks(monkeypatch, errno.ENOLCK)
-    (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "a.txt").write_text("The pump starts.")
-    assert cli.main(["import", str(tmp_path / "in"), "--to", str(tmp_path / "data"), "--chunks", "off"]) == 0
-    assert "The pump starts." in (tmp_path / "data" / "corpus.jsonl").read_text()
     keys = tmp_path / "keys.json"
     assert cli.main(["key", "new", "--name", "ann", "--scopes", "search", "--file", str(keys)]) == 0
     assert keys.stat().st_mode & 0o777 == 0o600

@@ -202,7 +202,7 @@ def _read_parquet(path: Path) -> _Rows:
         from pyarrow import ArrowException, types
         from pyarrow.parquet import read_table
     except ImportError as error:
-        raise InputError(f"{path}: reading Parquet needs an extra: pip install 'taugate[import]'") from error
+        raise InputError(f"{path}: reading Parquet needs a package: pip install pyarrow") from error
     try:
         table = read_table(path, use_threads=False)
     except (ArrowException, OSError, ValueError) as error:

@@ -44,7 +44,7 @@ from taugate.retrieval.documents.filters import SortKey, composed, sort_key
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import Document, Documents, DocumentWriter
 from taugate.retrieval.folders import ModelsFolder, RerankerFolder
-from taugate.retrieval.golden import check, differences, query_of, search
+from taugate.retrieval.golden import as_query, check, differences, search
 from taugate.retrieval.index.approximate import AnyIndex, subset
 from taugate.retrieval.index.hybrid import HybridIndex, vector_index, words_of
 from taugate.retrieval.index.lexical import LexicalIndex, lexical_record
@@ -310,7 +310,7 @@ def _index_recall(retriever: Retriever, queries: Sequence[GoldenQuery], depth: i
     index = _dense_index(retriever)
     if index.breadth is None or depth is None:
         return None
-    _, vectors = retriever.read([query_of(query) for query in queries])
+    _, vectors = retriever.read([as_query(query) for query in queries])
     exact = index.search_within(vectors, depth, DocumentSubset(np.ones(len(index), dtype=np.bool_))).positions
     approximate = index.search(vectors, depth).positions
     return float((exact[:, :, None] == approximate[:, None, :]).any(axis=2).mean())

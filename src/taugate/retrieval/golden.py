@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # loads FAISS
     from taugate.retrieval.retriever import Retriever
 
 
-def query_of(golden: GoldenQuery) -> Query:
+def as_query(golden: GoldenQuery) -> Query:
     """Return the query that searches for as many passages as recorded."""
     own = None if golden.vector is None else np.array(golden.vector, dtype=np.float32).tobytes()
     return Query(golden.text, len(golden.scores), vector=own)
@@ -30,7 +30,7 @@ def is_answered(golden: GoldenQuery, passages: Iterable[Document]) -> bool:
 
 def search(retriever: "Retriever", queries: Sequence[GoldenQuery]) -> TopK:
     """Search n ≥ 1 golden queries again, each for as many documents as recorded; returns n rows."""
-    read, vectors = retriever.read([query_of(query) for query in queries])
+    read, vectors = retriever.read([as_query(query) for query in queries])
     return retriever.index.search(retriever.with_words([query.text for query in read], vectors), len(queries[0].scores))
 
 

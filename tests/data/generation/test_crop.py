@@ -181,7 +181,8 @@ def test_short_documents_write_nothing(tmp_path: Path) -> None:
 def test_killed_run_leaves_readable_data_set(kills: int, tmp_path: Path) -> None:
     data = write(tmp_path / "data", documents(3000))
     generate_crops(data, 5000, 0)
-    command = [sys.executable, "-m", "taugate", "queries", str(data), "--max", "5000", "--seed"]
+    code = f"import sys, pathlib; from {generate_crops.__module__} import generate_crops as run"
+    command = [sys.executable, "-c", f"{code}; run(pathlib.Path({str(data)!r}), 5000, int(sys.argv[1]))"]
     started = time.monotonic()
     subprocess.run([*command, "1"], check=True, capture_output=True)
     complete = time.monotonic() - started

@@ -8,12 +8,12 @@ from email.utils import format_datetime
 import pytest
 
 from taugate.data.generation.language_model import TRIES, ModelEndpoint
-from taugate.data.generation.prompt import BUILT_IN, Prompt
+from taugate.data.generation.paraphrase import ParaphrasePrompt
 from taugate.errors import InputError
 from tests.language_model import FakeModel, cut_off, fake_model, half_json, html, slow, status
 from tests.pace import at_most
 
-PROMPT = Prompt.of("Taugate certifies similarity thresholds.", BUILT_IN, 0)
+PROMPT = ParaphrasePrompt("Taugate certifies similarity thresholds.", 0)
 
 
 @pytest.fixture

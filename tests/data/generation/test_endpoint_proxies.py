@@ -6,14 +6,14 @@ import pytest
 
 from taugate.data.generation import language_model as module
 from taugate.data.generation.language_model import ModelEndpoint
-from taugate.data.generation.prompt import BUILT_IN, Prompt
+from taugate.data.generation.paraphrase import ParaphrasePrompt
 from taugate.errors import InputError
 from taugate.storage.loopback import is_on_loopback
 from tests.language_model import FakeModel, fake_model
 from tests.loopback import free_port
 
 REMOTE = "http://model.example/v1"
-PROMPT = Prompt.of("The tower stands in the town.", BUILT_IN, 0)
+PROMPT = ParaphrasePrompt("The tower stands in the town.", 0)
 
 
 @pytest.fixture

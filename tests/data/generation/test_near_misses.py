@@ -5,11 +5,11 @@ from pathlib import Path
 import orjson
 import pytest
 
-from taugate.cli.main import main
 from taugate.data.beir import Dataset, read_dataset
-from taugate.data.generation.near_misses import NearMiss, make_near_misses, near_misses
+from taugate.data.generation.near_misses import NearMiss, generate_near_misses, make_near_misses, near_misses
 from taugate.data.generation.term_index import TermIndex, asks_amount, index_terms, opposite, stem
 from taugate.data.queries import NEAR_MISS_KINDS
+from taugate.errors import InputError
 
 ENGLISH = [
     ("Who designed the bridge of Arlen in the valley?", "Otto Brandt designed the Arlen bridge, which opened in 1871."),
@@ -164,13 +164,11 @@ def reread(data: Path) -> Dataset:
     return read_dataset(data, "test", spool)
 
 
-def test_command_writes_near_misses_that_can_be_corrected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_near_misses_are_written_and_can_be_corrected(tmp_path: Path) -> None:
     data = tmp_path / "data"
     made = near_misses(data_set(data, ENGLISH), 0)
     before = (data / "queries.jsonl").read_text()
-    assert main(["queries", str(data), "--unanswerable", "--json"]) == 0
-    value = orjson.loads(capsys.readouterr().out)
-    assert (value["kept"], sum(value["kinds"].values())) == (len(made), len(made))
+    assert len(generate_near_misses(data, "test", 1000, 0)) == len(made)
     assert (data / "queries.jsonl").read_text().startswith(before)
     assert [path.name for path in (data / "qrels").iterdir()] == ["test.tsv"]
     assert written(data)[-1] == {
@@ -188,7 +186,7 @@ def test_command_writes_near_misses_that_can_be_corrected(tmp_path: Path, capsys
     (data / "queries.jsonl").write_text("".join(lines[:-1]))
     assert near_misses(reread(data), 5) == made[:-1]
 
-    assert main(["queries", str(data), "--unanswerable", "--seed", "0"]) == 0
+    generate_near_misses(data, "test", 1000, 0)
     assert len(written(data)) == len(made)
 
 
@@ -201,28 +199,10 @@ def test_near_misses_of_other_queries_are_made_anew(tmp_path: Path) -> None:
     assert near_misses(reread(data), 0) == made
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--unanswerable", "--method", "local"], "--unanswerable: uses no model; leave --method local out"),
-        (["--unanswerable", "--model", "m"], "--model: --unanswerable uses no model; leave it out"),
-        (["--unanswerable", "--max", "0"], "--max 0: give a number of"),
-        (["--split", "test"], "--split: only --unanswerable changes questions of a split; leave it out"),
-        (["--unanswerable", "--split", "dev"], "dev.tsv: no such file; --split names one of: test"),
-    ],
-)
-def test_options_that_do_not_fit_are_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], message: str
-) -> None:
-    data_set(tmp_path / "data", ENGLISH)
-    assert main(["queries", str(tmp_path / "data"), *options]) == 2
-    assert message in capsys.readouterr().err
-
-
-def test_queries_that_cannot_be_changed_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_queries_that_cannot_be_changed_are_reported(tmp_path: Path) -> None:
     data_set(tmp_path / "data", [("who?", "somebody")])
-    assert main(["queries", str(tmp_path / "data"), "--unanswerable"]) == 2
-    assert "no query of split test can be changed so that surely no document answers it" in capsys.readouterr().err
+    with pytest.raises(InputError, match="no query of split test can be changed so that surely no document answers it"):
+        generate_near_misses(tmp_path / "data", "test", 1000, 0)
     assert written(tmp_path / "data") == []
 
 

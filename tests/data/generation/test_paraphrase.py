@@ -3,7 +3,7 @@
 import pytest
 
 from taugate.data.generation.paraphrase import ParaphrasePrompt, paraphrases_by_model, paraphrases_by_rules
-from taugate.data.generation.prompt import Completion, Prompt
+from taugate.data.generation.prompt import Completion, query_in
 from taugate.data.questions import QuestionRule
 from taugate.errors import InputError
 
@@ -46,11 +46,11 @@ class Parrot:
 
     def __init__(self, reply: str, identity: str) -> None:
         self.identity, self.reply = identity, reply
-        self.asked: list[Prompt] = []
+        self.asked: list[ParaphrasePrompt] = []
 
-    def ask(self, prompt: Prompt) -> Completion:
+    def ask(self, prompt: ParaphrasePrompt) -> Completion:
         self.asked.append(prompt)
-        return Completion(self.reply.format(query=prompt.document, seed=prompt.seed), 1, 1, 0.0)
+        return Completion(self.reply.format(query=prompt.query, seed=prompt.seed), 1, 1, 0.0)
 
     def close(self) -> None: ...
 
@@ -79,6 +79,27 @@ def test_chat_and_completion_have_same_content() -> None:
     model = Parrot("{seed}", "parrot-2")
     paraphrases_by_model(queries, 1, 0, model, lambda: None)
     prompt = model.asked[0]
-    assert isinstance(prompt, ParaphrasePrompt)
     assert prompt.completion().endswith("Question: Which bird sleeps?\nThe same in other words:")
     assert prompt.messages()[-1] == {"role": "user", "content": "Which bird sleeps?"}
+
+
+@pytest.mark.parametrize(
+    ("reply", "query"),
+    [
+        (" Who built it?\nExample 5:", "Who built it?"),
+        ("\n\n  Relevant Query: Who  built it?", "Who built it?"),
+        ('"Who built it?"', "Who built it?"),
+        ("**Question:** Who built it?", "Who built it?"),
+        ("1. Who built it?\n2. When?", "Who built it?"),
+        ("„Wer hat es gebaut?“", "Wer hat es gebaut?"),
+        ("「誰が建てましたか」", "誰が建てましたか"),
+        ('Who is "he"?', 'Who is "he"?'),
+        ("", ""),
+        (" \n\t", ""),
+        ('""', ""),
+        ("None.", ""),
+        ("None of the above?", "None of the above?"),
+    ],
+)
+def test_query_is_extracted_from_reply(reply: str, query: str) -> None:
+    assert query_in(reply) == query

@@ -14,11 +14,10 @@ import resource
 import signal
 import time
 import zlib
-from collections.abc import Mapping
+from collections.abc import Container
 from concurrent.futures import TimeoutError as ParserTimeout
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -106,8 +105,8 @@ def _parse(kind: str, raw: bytes) -> ParsedFile:
 
 
 @cache
-def _of_plugins() -> Mapping[str, EntryPoint]:
-    """Return the parsers of other plug-ins by suffix; they take precedence over ours."""
+def _of_plugins() -> Container[str]:
+    """Return the suffixes of files that other plug-ins read, even if there is a parser of ours."""
     return plugins.provided("importers")
 
 
@@ -116,7 +115,7 @@ def _parser_of_plugin(suffix: str) -> Parser:
     try:
         parser: Parser = plugins.load_one("importers", suffix)
     except ModuleNotFoundError as error:
-        plugin = _of_plugins()[suffix].value
+        plugin = plugins.distribution("importers", suffix)
         raise UnreadableFile(f"cannot be read: {error.name} is not installed, which {plugin} needs") from error
     except InputError as error:
         raise UnreadableFile(f"cannot be read: {error}") from error

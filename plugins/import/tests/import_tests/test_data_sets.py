@@ -10,6 +10,8 @@ import pytest
 from import_tests.test_import import corpus, imported
 from taugate.cli import main as cli
 from taugate.data.beir import read_dataset
+from taugate_import.target import SourceQueries
+from tests.data import test_unanswerable as unanswerable
 
 LONG = " ".join(f"Sentence {i} tells how the pump is cleaned." for i in range(100))
 DOCUMENTS: list[dict[str, Any]] = [
@@ -175,3 +177,19 @@ def test_empty_document_copied_with_its_judgements(
     spool.mkdir()
     assert cli.main(["import", str(source), "--to", str(data)]) == 0
     assert read_dataset(data, "test", spool).empty == 1
+
+
+def test_unanswerable_queries_and_near_misses_are_copied(tmp_path: Path) -> None:
+    near_miss = {"origin": "near_miss", "kind": "name", "source": "q1", "answerable": False}
+    data = unanswerable.data_set(
+        tmp_path / "masonry",
+        [*unanswerable.QUERIES, {"_id": "n1", "text": "how soft is gold"} | near_miss],
+        [*unanswerable.ROWS, "q3\t-\t0"],
+    )
+    (tmp_path / "copy").mkdir()
+    SourceQueries.read([(data, "a/")]).write(tmp_path / "copy")
+    documents = (data / "corpus.jsonl").read_text().replace('"d', '"a/d')
+    (tmp_path / "copy" / "corpus.jsonl").write_text(documents)
+    dataset = unanswerable.read(tmp_path / "copy")
+    assert unanswerable.names(dataset) == ["a/q2", "a/q3", "a/q4"]
+    assert [query.source for query in dataset.written_near_misses] == ["a/q1"]

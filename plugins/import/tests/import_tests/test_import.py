@@ -1,5 +1,6 @@
 """`taugate import`: files of each kind become documents, unreadable ones are reported, and changes are counted."""
 
+import errno
 import gzip
 import json
 import os
@@ -13,6 +14,7 @@ import pyarrow.parquet
 import pytest
 
 from taugate.cli import main as cli
+from tests.storage.test_odd_volumes import remove_locks, remove_permission_bits, remove_sync_of_folders
 
 PAGE = """<html><head><title>Pumps</title><meta property="article:published_time" content="2024-05-06T10:00"></head>
 <body><nav><a href=a>Home</a></nav><ul><li><a href=a>One</a></li><li><a href=b>Two</a></li><li><a href=c>Three</a></li>
@@ -247,3 +249,14 @@ def test_field_of_mixed_types_reported(tmp_path: Path, capsys: pytest.CaptureFix
     (source / "b.json").write_text('[{"text": "Two", "year": "2001", "size": 4}]')
     assert cli.main(["import", str(source), "--to", str(tmp_path / "data")]) == 0
     assert "fields with values of several types, of which a filter matches only one: year\n" in capsys.readouterr().err
+
+
+def test_volume_without_permissions_and_locks_is_imported_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    remove_permission_bits(monkeypatch, errno.EPERM)
+    remove_sync_of_folders(monkeypatch, errno.EINVAL)
+    remove_locks(monkeypatch, errno.ENOLCK)
+    (tmp_path / "a.txt").write_text("The pump starts.")
+    imported(capsys, tmp_path / "a.txt", "--to", tmp_path / "data", "--chunks", "off")
+    assert corpus(tmp_path / "data")["a.txt"]["text"] == "The pump starts."

@@ -73,7 +73,7 @@ def test_entry_points_read_further_formats(tmp_path: Path, plugin, capsys: pytes
     ("module", "reason"),
     [
         ("broken", "cannot be read: the plug-in taugate-calendars cannot be imported: no such year; install it again"),
-        ("lacking", "cannot be read: a_package_of_nobody is not installed, which lacking:parse_calendar needs"),
+        ("lacking", "cannot be read: a_package_of_nobody is not installed, which taugate-calendars needs"),
         ("foreign", "cannot be read: its plug-in returned something other than a ParsedFile"),
     ],
 )

@@ -9,7 +9,7 @@ import pytest
 
 from tests.servers import CHROMIUM, require
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 
 
 @pytest.mark.slow

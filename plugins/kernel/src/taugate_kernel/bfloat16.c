@@ -47,7 +47,7 @@ void bfloat16_plain(const Linear *l, const float *x, int stride, int rows, float
                 }
                 o[c] = total + l->bias[p * PANEL + c];
             }
-            if (gelu) activate(o, l->n, 1);
+            if (gelu) activate(o, l->n, 1, PANEL);
         }
     }
 }
@@ -92,7 +92,7 @@ BF16 void bfloat16_avx512(const Linear *l, const float *x, int stride, int rows,
 #define TILE(r, count) tile_avx512(w, l->bias + p * PANEL, inputs + (size_t)r * l->k, l->k, count, o + (size_t)r * l->n, l->n)
         EACH_TILE(rows)
 #undef TILE
-        if (gelu) activate(o, l->n, rows);
+        if (gelu) activate(o, l->n, rows, PANEL);
     }
 }
 
@@ -131,7 +131,7 @@ AVX2 void bfloat16_avx2(const Linear *l, const float *x, int stride, int rows, f
         if (rows - r == 2) TILE(2);
         if (rows - r == 1) TILE(1);
 #undef TILE
-        if (gelu) activate(o, l->n, rows);
+        if (gelu) activate(o, l->n, rows, PANEL);
     }
 }
 #endif

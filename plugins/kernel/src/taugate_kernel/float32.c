@@ -18,7 +18,7 @@ void float32_plain(const Linear *l, const float *x, int stride, int rows, float 
                 o[c] = l->bias[p * PANEL + c];
                 for (int i = 0; i < l->k; i++) o[c] = fmaf(x[(size_t)r * stride + i], w[(size_t)i * PANEL + c], o[c]);
             }
-            if (gelu) activate(o, l->n, 1);
+            if (gelu) activate(o, l->n, 1, PANEL);
         }
     }
 }
@@ -51,7 +51,7 @@ AVX512 void float32_avx512(const Linear *l, const float *x, int stride, int rows
 #define TILE(r, count) tile_avx512(w, bias, x + (size_t)r * stride, stride, l->k, count, o + (size_t)r * l->n, l->n)
         EACH_TILE(rows)
 #undef TILE
-        if (gelu) activate(o, l->n, rows);
+        if (gelu) activate(o, l->n, rows, PANEL);
     }
 }
 #endif

@@ -24,7 +24,7 @@ INLINE void quantize(const float *x, const Linear *l, int8_t *q, float *scales, 
             v[i] = load(x + at) * load(l->smooth + at);
             top = larger(top, (Floats)((Ints)v[i] & 0x7fffffff));
         }
-        float most = largest(top), inverse = most > 0 ? 127.0f / most : 0.0f;
+        float most = largest(&top), inverse = most > 0 ? 127.0f / most : 0.0f;
         Ints total = {0};
         for (int i = 0; i < BLOCK / LANES; i++) {
             Ints rounded = (Ints)(v[i] * inverse + ROUND) - ROUND_BITS;
@@ -80,7 +80,7 @@ INLINE void product_plain(const Linear *l, const Inputs *x, int rows, float *out
                     o[c] = fmaf((float)dot, x->scales[r * blocks + b] * scales[b * PANEL + c], o[c]);
                 }
             }
-            if (gelu) activate(o, l->n, 1);
+            if (gelu) activate(o, l->n, 1, PANEL);
         }
     }
 }
@@ -143,7 +143,7 @@ VNNI INLINE void product_avx512(const Linear *l, const Inputs *x, int rows, floa
         if (rows - r == 3) tile_avx512(l, x, p, r, 3, out);
         if (rows - r == 2) tile_avx512(l, x, p, r, 2, out);
         if (rows - r == 1) tile_avx512(l, x, p, r, 1, out);
-        if (gelu) activate(out + p * PANEL, l->n, rows);
+        if (gelu) activate(out + p * PANEL, l->n, rows, PANEL);
     }
 }
 
@@ -155,62 +155,5 @@ VNNI void int8_avx512(const Linear *l, const float *x, int stride, int rows, flo
 VNNI void stored_avx512(const Linear *l, const int8_t *codes, const float *steps, int rows, float *out, void *memory) {
     Inputs inputs = stored_inputs(l, codes, steps, rows, memory);
     product_avx512(l, &inputs, rows, out, 0);
-}
-
-// maddubs takes unsigned times signed: |x| · (w with the sign of x). 2 · 127 · 127 fits 16 bits, so nothing saturates.
-AVX2 INLINE void tile_avx2(const Linear *l, const Inputs *x, int panel, int row, const int rows, float *out) {
-    int blocks = l->k / BLOCK;
-    const float *scales = l->scales + (size_t)panel * blocks * PANEL;
-    const __m256i ones = _mm256_set1_epi16(1), zero = _mm256_set1_epi8((char)128);
-    for (int half = 0; half < PANEL; half += 24) {
-        const uint8_t *w = (const uint8_t *)l->weights + (size_t)panel * l->k * PANEL + half * 4;
-        __m256 total[2][3];
-        for (int r = 0; r < rows; r++)
-            for (int c = 0; c < 3; c++) total[r][c] = _mm256_loadu_ps(l->bias + panel * PANEL + half + c * 8);
-        for (int b = 0; b < blocks; b++) {
-            __m256i dot[2][3];
-            for (int r = 0; r < rows; r++)
-                for (int c = 0; c < 3; c++) dot[r][c] = _mm256_setzero_si256();
-            for (int i = b * BLOCK; i < (b + 1) * BLOCK; i += 4, w += 4 * PANEL) {
-                __m256i v[3];
-                for (int c = 0; c < 3; c++) v[c] = _mm256_xor_si256(_mm256_loadu_si256((const __m256i *)(w + c * 32)), zero);
-                for (int r = 0; r < rows; r++) {
-                    int32_t four;
-                    memcpy(&four, x->q + (size_t)(row + r) * l->k + i, 4);
-                    __m256i q = _mm256_set1_epi32(four), magnitude = _mm256_abs_epi8(q);
-                    for (int c = 0; c < 3; c++) {
-                        __m256i pairs = _mm256_maddubs_epi16(magnitude, _mm256_sign_epi8(v[c], q));
-                        dot[r][c] = _mm256_add_epi32(dot[r][c], _mm256_madd_epi16(pairs, ones));
-                    }
-                }
-            }
-            for (int r = 0; r < rows; r++)
-                for (int c = 0; c < 3; c++) {
-                    __m256 scale = _mm256_mul_ps(_mm256_set1_ps(x->scales[(row + r) * blocks + b]), _mm256_loadu_ps(scales + b * PANEL + half + c * 8));
-                    total[r][c] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot[r][c]), scale, total[r][c]);
-                }
-        }
-        for (int r = 0; r < rows; r++)
-            for (int c = 0; c < 3; c++) _mm256_storeu_ps(out + (size_t)(row + r) * l->n + panel * PANEL + half + c * 8, total[r][c]);
-    }
-}
-
-AVX2 INLINE void product_avx2(const Linear *l, const Inputs *x, int rows, float *out, int gelu) {
-    for (int p = 0; p < l->n / PANEL; p++) {
-        int r = 0;
-        for (; r + 2 <= rows; r += 2) tile_avx2(l, x, p, r, 2, out);
-        if (r < rows) tile_avx2(l, x, p, r, 1, out);
-        if (gelu) activate(out + p * PANEL, l->n, rows);
-    }
-}
-
-AVX2 void int8_avx2(const Linear *l, const float *x, int stride, int rows, float *out, int gelu, void *rounded) {
-    Inputs inputs = rounded_inputs(l, x, stride, rows, rounded);
-    product_avx2(l, &inputs, rows, out, gelu);
-}
-
-AVX2 void stored_avx2(const Linear *l, const int8_t *codes, const float *steps, int rows, float *out, void *memory) {
-    Inputs inputs = stored_inputs(l, codes, steps, rows, memory);
-    product_avx2(l, &inputs, rows, out, 0);
 }
 #endif

@@ -219,7 +219,7 @@ static PyObject *py_largest_products(PyObject *self, PyObject *args) {
                codes.len / k >= rows && documents < 1 << 20 && best.len == documents * n * 4 && which >= 0 && which < paths(INT8, found);
     for (Py_ssize_t d = 0; fits && d < documents; d++)
         fits = p[d] >= 0 && p[d] < stored && o[p[d]] >= 0 && o[p[d]] <= o[p[d] + 1] && o[p[d] + 1] <= rows;
-    float *memory = fits ? calloc(n + ROWS * (n + 2 * (k / BLOCK)), sizeof *memory) : NULL;
+    float *memory = fits ? calloc(n + ROWS * (n + 2 * (k / BLOCK) + k / 2), sizeof *memory) : NULL;
     if (memory) {
         Linear l = {.n = (int)n, .k = k, .weights = weights.buf, .bias = memory, .scales = scales.buf};
         Py_BEGIN_ALLOW_THREADS

@@ -72,9 +72,10 @@ Apply float32_plain, float32_avx512;
     if (rows - r == 1) TILE(r, 1); \
 }
 
-INLINE void activate(float *out, int n, int rows) {
+// GELU of some columns of (rows, n).
+INLINE void activate(float *out, int n, int rows, const int columns) {
     for (int r = 0; r < rows; r++)
-        for (int c = 0; c < PANEL; c += LANES) store(out + (size_t)r * n + c, gelu_of(load(out + (size_t)r * n + c)));
+        for (int c = 0; c < columns; c += LANES) store(out + (size_t)r * n + c, gelu_of(load(out + (size_t)r * n + c)));
 }
 
 #endif

@@ -1,4 +1,4 @@
-// Vectors of 16 float32 lanes, for whatever registers a function is compiled for.
+// Vectors of 16 float32 lanes, or of 8 for AVX2.
 //
 // Each sum over lanes ends in one tree, and nothing is contracted (-ffp-contract=off), so all processors compute the same bits.
 #ifndef TAUGATE_LANES_H
@@ -8,13 +8,24 @@
 #include <stdint.h>
 #include <string.h>
 
-#define INLINE static inline __attribute__((always_inline))
-#define LANES 16
 #define ROUND 12582912.0f  // 1.5 · 2^23: adding it rounds to an integer, which is then in the low bits
 #define ROUND_BITS 0x4B400000
+#define SUMMED 16  // numbers that are added side by side before they are added up, however wide the registers are
+#define PARTS (SUMMED / LANES)
 
-typedef float Floats __attribute__((vector_size(64)));
-typedef int32_t Ints __attribute__((vector_size(64)));
+// The width of the registers: a compiler takes a wider vector apart, and compares its lanes one by one.
+#ifndef LANES
+#define LANES 16
+#endif
+#if LANES == 8
+#include <immintrin.h>
+#define INLINE static inline __attribute__((always_inline, target("avx2,fma")))
+#else
+#define INLINE static inline __attribute__((always_inline))
+#endif
+
+typedef float Floats __attribute__((vector_size(4 * LANES)));
+typedef int32_t Ints __attribute__((vector_size(4 * LANES)));
 typedef float Eight __attribute__((vector_size(32)));
 typedef int32_t EightInts __attribute__((vector_size(32)));
 typedef float Four __attribute__((vector_size(16)));
@@ -23,27 +34,32 @@ typedef int32_t FourInts __attribute__((vector_size(16)));
 INLINE Floats load(const float *p) { Floats v; memcpy(&v, p, sizeof v); return v; }
 INLINE void store(float *p, Floats v) { memcpy(p, &v, sizeof v); }
 INLINE Floats all(float x) { return (Floats){0} + x; }
+#if LANES == 8
+INLINE Floats larger(Floats a, Floats b) { return _mm256_max_ps(a, b); }  // b if one is not a number, like the others
+INLINE Floats smaller(Floats a, Floats b) { return _mm256_min_ps(a, b); }
+#else
 INLINE Floats choose(Ints mask, Floats a, Floats b) { return (Floats)(((Ints)a & mask) | ((Ints)b & ~mask)); }
 INLINE Floats larger(Floats a, Floats b) { return choose(a > b, a, b); }
 INLINE Floats smaller(Floats a, Floats b) { return choose(a < b, a, b); }
+#endif
 
 #define HALVES(v, half, operation) \
     half low, high; \
-    memcpy(&low, &v, sizeof low); \
-    memcpy(&high, (const char *)&v + sizeof low, sizeof high); \
+    memcpy(&low, v, sizeof low); \
+    memcpy(&high, (const char *)(v) + sizeof low, sizeof high); \
     return operation;
 
-INLINE Eight halve_sum(Floats v) { HALVES(v, Eight, low + high) }
-INLINE Four quarter_sum(Eight v) { HALVES(v, Four, low + high) }
-INLINE float sum(Floats v) {
-    Four a = quarter_sum(halve_sum(v));
+INLINE Eight halve_sum(const Floats *parts) { HALVES(parts, Eight, low + high) }
+INLINE Four quarter_sum(Eight v) { HALVES(&v, Four, low + high) }
+INLINE float sum(const Floats *parts) {
+    Four a = quarter_sum(halve_sum(parts));
     return (a[0] + a[2]) + (a[1] + a[3]);
 }
 
-INLINE Eight halve_largest(Floats v) { HALVES(v, Eight, (Eight)(((low > high) & (EightInts)low) | (~(low > high) & (EightInts)high))) }
-INLINE Four quarter_largest(Eight v) { HALVES(v, Four, (Four)(((low > high) & (FourInts)low) | (~(low > high) & (FourInts)high))) }
-INLINE float largest(Floats v) {
-    Four a = quarter_largest(halve_largest(v));
+INLINE Eight halve_largest(const Floats *parts) { HALVES(parts, Eight, (Eight)(((low > high) & (EightInts)low) | (~(low > high) & (EightInts)high))) }
+INLINE Four quarter_largest(Eight v) { HALVES(&v, Four, (Four)(((low > high) & (FourInts)low) | (~(low > high) & (FourInts)high))) }
+INLINE float largest(const Floats *parts) {
+    Four a = quarter_largest(halve_largest(parts));
     float first = a[0] > a[1] ? a[0] : a[1], second = a[2] > a[3] ? a[2] : a[3];
     return first > second ? first : second;
 }
@@ -81,13 +97,15 @@ INLINE Floats exp_of(Floats x) {
 }
 
 INLINE void normalize(float *x, int n, const float *norm, float epsilon) {
-    Floats total = {0}, squares = {0};
-    for (int i = 0; i < n; i += LANES) total += load(x + i);
+    Floats total[PARTS] = {{0}}, squares[PARTS] = {{0}};
+    for (int i = 0; i < n; i += SUMMED)
+        for (int p = 0; p < PARTS; p++) total[p] += load(x + i + p * LANES);
     float mean = sum(total) / (float)n;
-    for (int i = 0; i < n; i += LANES) {
-        Floats d = load(x + i) - mean;
-        squares += d * d;
-    }
+    for (int i = 0; i < n; i += SUMMED)
+        for (int p = 0; p < PARTS; p++) {
+            Floats d = load(x + i + p * LANES) - mean;
+            squares[p] += d * d;
+        }
     float scale = 1.0f / sqrtf(sum(squares) / (float)n + epsilon);
     for (int i = 0; i < n; i += LANES) store(x + i, (load(x + i) - mean) * scale * load(norm + i) + load(norm + n + i));
 }

@@ -2,6 +2,7 @@
 
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from shlex import quote
@@ -152,7 +153,7 @@ def ask_model(
 
 
 def _ask(
-    prompts: "list[Prompt]", cached: int, model: "LanguageModel", cache: "ReplyCache", job: "Job"
+    prompts: "Sequence[Prompt]", cached: int, model: "LanguageModel", cache: "ReplyCache", job: "Job"
 ) -> "dict[Prompt, Completion]":
     """Ask the model, and return its replies to the prompts."""
     from taugate.data.generation.prompt import ask
@@ -174,7 +175,7 @@ def _drop_lost(data: Path, plan: "QuestionPlan", selected: "Questions", encoder:
         selected.drop(check_round_trips(stored_file(data / CORPUS), plan.documents, pairs, encoder, k, job))
 
 
-def _confirm(options: QuestionOptions, prompts: "list[Prompt]") -> None:
+def _confirm(options: QuestionOptions, prompts: "Sequence[Prompt]") -> None:
     """Print what will be sent to the endpoint and what it costs, and ask for confirmation.
 
     Raises:

@@ -16,18 +16,7 @@ from taugate.data.generation.generate import (
     sample_documents,
     sampling_key,
 )
-from taugate.data.generation.prompt import (
-    BUILT_IN,
-    EXAMPLES,
-    MAX_EXAMPLE,
-    Completion,
-    Example,
-    Prompt,
-    ReplyCache,
-    on_one_line,
-    query_of,
-    read_examples,
-)
+from taugate.data.generation.prompt import Completion, Prompt, ReplyCache, query_in
 from taugate.data.judgements import (
     GENERATED,
     CorpusIds,
@@ -42,6 +31,15 @@ from taugate.data.lines import read_lines, stored_file
 from taugate.data.queries import DatasetQuery
 from taugate.data.questions import QuestionRule
 from taugate.errors import InputError
+from taugate_label.question_prompt import (
+    BUILT_IN,
+    EXAMPLES,
+    MAX_EXAMPLE,
+    Example,
+    QuestionPrompt,
+    on_one_line,
+    read_examples,
+)
 
 _TRIED = 20  # labelled queries to choose three examples with distinct documents from
 _BYTES_PER_TOKEN = 4  # of UTF-8: about right for English; a model may need more for other languages
@@ -65,7 +63,7 @@ class QuestionPlan:
 
     data: Path
     identifiers: Sequence[str]
-    prompts: Sequence[Prompt]
+    prompts: Sequence[QuestionPrompt]
     rule: QuestionRule
     source: str
     documents: int
@@ -105,7 +103,7 @@ def plan_questions(
     if not sampled:
         raise InputError(f"{data / CORPUS}: holds no document; write one JSON object per line")
     texts = [f"{source.title} {source.text}" if source.title else source.text for source in sampled]
-    prompts = [Prompt.of(text, chosen, seed) for text in texts]
+    prompts = [QuestionPrompt.of(text, chosen, seed) for text in texts]
     identifiers = [source.identifier for source in sampled]
     return QuestionPlan(data, identifiers, prompts, QuestionRule.for_texts(texts), source, documents, before)
 
@@ -190,7 +188,7 @@ def select(plan: QuestionPlan, replies: dict[Prompt, Completion]) -> Questions:
     result = Questions()
     existing = {normalized(text) for text in plan.before.texts(other_than="llm").values()}
     for identifier, prompt in zip(plan.identifiers, plan.prompts, strict=True):
-        text = query_of(replies[prompt].text)
+        text = query_in(replies[prompt].text)
         if text:
             result.written[identifier] = text
         if not text:

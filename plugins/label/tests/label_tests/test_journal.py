@@ -1,5 +1,6 @@
 """A judge's file keeps every key press, survives a process that was killed, and has one writer."""
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from taugate.data.lines import LineError
 from taugate.errors import InputError
 from taugate.retrieval.documents.store import Document
 from taugate_label.session import Entry, Journal, open_journal, pair_of
+from tests.storage.test_odd_volumes import remove_locks
 
 
 def judgement(pair: str, *, relevant: bool = True, at: float = 1.0) -> Entry:
@@ -64,3 +66,10 @@ def test_judgement_is_identified_by_texts() -> None:
     assert pair_of("q", Document("1", "text")) == pair_of("q", Document("2", "text", None))
     pairs = {pair_of("q", Document("1", "text", "title")), pair_of("q", Document("1", "title text"))}
     assert len({*pairs, pair_of("q2", Document("1", "text")), pair_of("q", Document("1", "other"))}) == 4
+
+
+def test_volume_without_locks_holds_a_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    remove_locks(monkeypatch, errno.ENOLCK)
+    with open_journal(tmp_path / "ana.jsonl") as opened:
+        opened.append(judgement("a"))
+    assert Journal.read(tmp_path / "ana.jsonl").judgements() == {"a": True}

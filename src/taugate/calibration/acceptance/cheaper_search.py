@@ -12,8 +12,7 @@ from typing import cast
 
 import numpy as np
 
-from taugate.calibration.acceptance.baseline import GateState, SearchTrial
-from taugate.calibration.acceptance.speeds import speeds
+from taugate.calibration.acceptance.baseline import GateState, SearchTrial, speeds
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.corpus import encode_queries
 from taugate.calibration.encoding.source import MAX_CHARS, CheaperPrecision, cheaper_encoder

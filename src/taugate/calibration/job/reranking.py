@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from taugate.calibration.acceptance.baseline import speeds
 from taugate.calibration.acceptance.better_lists import CheaperStage, JudgedStage, separation_in_words
 from taugate.calibration.acceptance.cheaper_search import FASTER
-from taugate.calibration.acceptance.speeds import speeds
 from taugate.calibration.encoding.rerankers import RequestedReranker, cheaper_reranker
 from taugate.calibration.encoding.source import CheaperPrecision
 from taugate.calibration.inherited import Inherited

@@ -3,7 +3,7 @@
 import tomllib
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import click
 from click.core import ParameterSource
@@ -12,6 +12,7 @@ from taugate.cli.terminal.output import say
 from taugate.errors import InputError
 
 SECTION = "keys of --settings"
+_Value: TypeAlias = bool | str | int | float | list[Any]
 _REMOVED_IN = "0.4"
 
 
@@ -57,14 +58,14 @@ def _options(command: click.Command, keys: Collection[str]) -> Mapping[str, clic
     }
 
 
-def _values(path: Path, options: Mapping[str, click.Option]) -> dict[str, Any]:
+def _values(path: Path, options: Mapping[str, click.Option]) -> dict[str, _Value]:
     try:
         read = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"--settings {path}: {error.strerror}; give a readable file") from error
     except ValueError as error:
         raise InputError(f"--settings {path}: not TOML in UTF-8: {error}") from error
-    values = {}
+    values: dict[str, _Value] = {}
     for key, value in read.items():
         option = options.get(key.replace("_", "-"))
         if option is None or option.name is None:
@@ -77,7 +78,7 @@ def _values(path: Path, options: Mapping[str, click.Option]) -> dict[str, Any]:
     return values
 
 
-def _check(path: Path, key: str, option: click.Option, value: Any) -> None:  # noqa: ANN401 (of the option's type)
+def _check(path: Path, key: str, option: click.Option, value: _Value) -> None:
     try:
         option.type_cast_value(click.Context(click.Command("")), value)
     except click.UsageError as error:

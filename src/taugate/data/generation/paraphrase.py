@@ -10,7 +10,7 @@ from hashlib import sha256
 import orjson
 
 from taugate.data.generation.generate import normalized
-from taugate.data.generation.prompt import Example, LanguageModel, Prompt, ReplyCache, ask, query_of
+from taugate.data.generation.prompt import LanguageModel, ReplyCache, ask, query_in
 from taugate.data.questions import QuestionRule
 from taugate.errors import InputError
 
@@ -49,33 +49,39 @@ def paraphrases_by_rules(query: str, rule: QuestionRule) -> tuple[str, str, str]
 
 
 @dataclass(frozen=True)
-class ParaphrasePrompt(Prompt):
-    """A prompt about one query; `document` is the query."""
+class ParaphrasePrompt:
+    """A prompt that asks for the same query in other words.
+
+    Attributes:
+        query: The query, on one line.
+        seed: Seed of the model's sampling, 0 ≤ seed < 2^31; each prompt has one of its own.
+    """
+
+    query: str
+    seed: int
 
     def completion(self) -> str:
         """Return the prompt as text that a model continues with the paraphrase."""
         parts = [
-            f"Question: {question}\nThe same in other words: {paraphrase}\n\n" for question, paraphrase in self.examples
+            f"Question: {question}\nThe same in other words: {paraphrase}\n\n" for question, paraphrase in _EXAMPLES
         ]
-        return f"{''.join(parts)}Question: {self.document}\nThe same in other words:"
+        return f"{''.join(parts)}Question: {self.query}\nThe same in other words:"
 
     def messages(self) -> list[dict[str, str]]:
         """Return the prompt as messages of a chat."""
         messages = [{"role": "system", "content": _INSTRUCTION}]
-        for question, paraphrase in self.examples:
+        for question, paraphrase in _EXAMPLES:
             messages += [{"role": "user", "content": question}, {"role": "assistant", "content": paraphrase}]
-        return [*messages, {"role": "user", "content": self.document}]
+        return [*messages, {"role": "user", "content": self.query}]
 
 
 _INSTRUCTION = (
     "You say a question again in other words. Keep its meaning and its language. Write one line and nothing else."
 )
 _EXAMPLES = (
-    Example(
-        "How often do I have to feed a sourdough starter?", "At what intervals does a sourdough culture need new flour?"
-    ),
-    Example("Which bird sleeps while it flies?", "What kind of bird is able to rest on the wing?"),
-    Example("bicycle on regional train price", "What does it cost to take a bike along on a local train?"),
+    ("How often do I have to feed a sourdough starter?", "At what intervals does a sourdough culture need new flour?"),
+    ("Which bird sleeps while it flies?", "What kind of bird is able to rest on the wing?"),
+    ("bicycle on regional train price", "What does it cost to take a bike along on a local train?"),
 )
 
 
@@ -105,7 +111,7 @@ def paraphrases_by_model(
         replies = cached | ask([prompt for prompt in prompts if prompt not in cached], model, cache, advance)
     written = []
     for query, row in zip(queries, prompts_by_query, strict=True):
-        distinct = {normalized(text): text for prompt in row if (text := query_of(replies[prompt].text))}
+        distinct = {normalized(text): text for prompt in row if (text := query_in(replies[prompt].text))}
         distinct.pop(normalized(query), None)
         if len(distinct) < count:
             raise InputError(
@@ -120,4 +126,4 @@ def _prompt(query: str, seed: int, number: int) -> ParaphrasePrompt:
     """Make one of several prompts about a query, each with a seed of its own."""
     line = " ".join(query.split())
     digest = sha256(orjson.dumps([seed, number, line])).digest()
-    return ParaphrasePrompt(_EXAMPLES, line, int.from_bytes(digest[:4], "big") >> 1)
+    return ParaphrasePrompt(line, int.from_bytes(digest[:4], "big") >> 1)

@@ -16,7 +16,7 @@ from taugate.errors import InputError
 from taugate_import.markdown import parse_markdown
 from taugate_import.plain_text import parse_plain_text
 
-DOCS = Path(__file__).parents[3] / "docs"
+DOCS = Path(__file__).parents[4] / "docs"
 LONGEST_HEADING = 12  # tokens: a heading that joining two chunks of the documentation adds
 SENTENCE = "The pump starts when the pressure in the tank falls below two bars."
 
