@@ -11,10 +11,6 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-<<<<<<< HEAD
-from taugate.evidence.ranking import ResultDocuments, first_of_document
-=======
->>>>>>> tree
 from taugate.policy.arrays import Float32, Ranking
 from taugate.policy.names import Metric, PolicyKind
 from taugate.policy.policy import POLICIES, Mask, keep_answered, tried
@@ -35,7 +31,7 @@ class ResultDocuments:
     numbers: NDArray[np.int32]
     labelled: Mask
 
-    def take(self, rows: Positions) -> Self:
+    def take(self, rows: NDArray[np.int64]) -> Self:
         """Take the queries at `rows`, in that order."""
         return type(self)(self.numbers[rows], self.labelled[rows])
 
