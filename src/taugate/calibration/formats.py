@@ -3,6 +3,7 @@
 Not with the charts: these need markupsafe, and the commands that promote and compare releases do without it.
 """
 
+from taugate.retrieval.policy.policy import shown_tau
 from taugate.retrieval.release.evidence import Estimate, Interval, Shift
 from taugate.retrieval.release.manifest import ReleaseManifest
 
@@ -75,7 +76,7 @@ def metrics_line(manifest: ReleaseManifest) -> str:
         f"NDCG@{policy.k} {metrics.ndcg.mean:z.3f} {limits(metrics.ndcg, 3)}",
     ]
     if policy.tau is not None:
-        measured.append(f"τ{'' if policy.psi is None else f'(ψ = {policy.psi})'} {policy.tau:.3f}")
+        measured.append(f"τ{'' if policy.psi is None else f'(ψ = {policy.psi})'} {shown_tau(policy.tau)}")
     measured.append(f"COE {_share(metrics.coe)}")
     if metrics.roe is not None:
         measured.append(f"ROE {_share(metrics.roe)}")

@@ -5,15 +5,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy.stats import norm
+from scipy.stats import beta, norm, skewnorm
+from scipy.stats.distributions import rv_frozen
 
 from taugate.calibration.abstention.refusal import (
-    LostShares,
     RefusalEvidence,
     ScoredQuestions,
     can_limit,
     choose_rho,
     further_field_refused,
+    planned_loss,
     share_at_most,
 )
 from taugate.calibration.metrics.clusters import SamplingUnits
@@ -26,7 +27,7 @@ from taugate.registry.catalog import find
 from taugate.retrieval.index.top_k import TopK
 
 DELTA = 0.05
-DEFAULT = LostShares(0.015, 0.015)
+DEFAULT = 0.015
 CERTIFYING = ThresholdRule("risk-control", "similarity", max_loss=DELTA)
 
 
@@ -57,16 +58,25 @@ def test_unanswerable_queries_raise_rho_to_the_planned_share() -> None:
     assert 0.5 < rho < 0.51
 
 
-def test_certified_loss_allows_one_lost_answer_among_few() -> None:
-    off_topic, shares = [np.linspace(0.5, 0.8, 100, dtype=np.float32)], LostShares.under(CERTIFYING)
-    for queries, lost in (
-        (38, 0),
-        (39, 1),
-        (319, 1),
-        (479, 2),
-    ):  # 2 / 40 and 1 / 20 are the certified .05, 3 / 480 an eighth
+def test_certified_loss_is_planned_to_a_sixteenth() -> None:
+    off_topic, planned = [np.linspace(0.5, 0.8, 100, dtype=np.float32)], planned_loss(CERTIFYING)
+    assert planned == DELTA / 16
+    for queries, lost in ((319, 0), (638, 0), (639, 1), (959, 2)):  # (lost + 1) / (queries + 1) is at most the plan
         right = np.linspace(0.2, 0.9, queries, dtype=np.float32)
-        assert (right < np.float32(choose_rho(right, off_topic, shares))).sum() == lost
+        assert (right < np.float32(choose_rho(right, off_topic, planned))).sum() == lost
+
+
+@pytest.mark.parametrize("law", [norm(0.6, 0.1), skewnorm(-4, 0.8, 0.2), beta(4, 2)])
+def test_tail_below_few_answers_loses_the_plan(law: rv_frozen) -> None:
+    """Far fewer right answers than can limit the share: it is at most as planned, where the law is known."""
+    rng, planned = np.random.default_rng(0), planned_loss(CERTIFYING)
+    lost = []
+    for _ in range(400):
+        right = law.rvs(size=45, random_state=rng).astype(np.float32)
+        rho = choose_rho(right, [float32(2.0)], planned)
+        assert rho <= right.min()
+        lost.append(law.cdf(rho))
+    assert 0.1 * planned < np.mean(lost) <= planned
 
 
 def test_share_needs_enough_queries_to_be_limited() -> None:

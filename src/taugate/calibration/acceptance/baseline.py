@@ -71,7 +71,7 @@ class AcceptedSearch:
         documents: Encoder of documents, None if it is that of queries.
         golden_tolerance: Largest difference of a score from the recorded one on another processor.
         gate: A record for every candidate tried, in order.
-        skipped: Candidates that were not possible.
+        skipped: Candidates that were not judged.
         engine: The collection of an engine that the index searches, None if the documents are in the release.
     """
 
@@ -116,10 +116,12 @@ class RankingOutcomes:
     Attributes:
         accuracy: (q,) float64, 0 or 1.
         ndcg: (q,) float64, in 0…1.
+        ids: Ids of the queries; empty if they are not known.
     """
 
     accuracy: PerQuery
     ndcg: PerQuery
+    ids: tuple[str, ...] = ()
 
     @classmethod
     def judge(
@@ -140,11 +142,13 @@ class RankingOutcomes:
         gaining = retrieved if parents is None else first_of_document(parents[positions], grades != 0)
         ideal = np.array([ideal_dcg(query.gains, DEPTH) for query in queries])
         deep = slice(None), slice(DEPTH)
-        return cls(accuracy(grades[:, :k], retrieved[:, :k]), ndcg(grades[deep], gaining[deep], ideal))
+        ids = tuple(query.id for query in queries)
+        return cls(accuracy(grades[:, :k], retrieved[:, :k]), ndcg(grades[deep], gaining[deep], ideal), ids)
 
     def shifted(self, before: Self, after: Self) -> Self:
         """Add the change from `before` to `after`, two outcomes of the same q queries, query by query."""
-        return type(self)(self.accuracy + after.accuracy - before.accuracy, self.ndcg + after.ndcg - before.ndcg)
+        accuracy, ndcg = after.accuracy - before.accuracy, after.ndcg - before.ndcg
+        return replace(self, accuracy=self.accuracy + accuracy, ndcg=self.ndcg + ndcg)
 
 
 @dataclass(frozen=True)
@@ -244,6 +248,10 @@ class GateState:
         """
         accepted = AcceptedSearch(encoder, encoded, trial.exact, index_record(trial.flat), trial.lexical)
         return cls(accepted, trial)
+
+    def leaving_out(self, skipped: Sequence[SkippedCandidate]) -> Self:
+        """Record candidates that are not judged."""
+        return replace(self, accepted=replace(self.accepted, skipped=(*self.accepted.skipped, *skipped)))
 
     def with_encoded(self, encoded: EncodedTexts) -> Self:
         """Search for the same queries, encoded otherwise, in the same documents."""

@@ -20,12 +20,7 @@ from taugate.calibration.settings.rules import ThresholdRule
 from taugate.calibration.settings.update import requested_rule
 from taugate.calibration.study.study import ScoredPart, Study
 from taugate.calibration.threshold.decide import alternatives, decide_policy, with_unrestricted
-from taugate.calibration.threshold.policy_choice import (
-    CalibrationQueries,
-    certifiable_policy,
-    loss_limits,
-    with_enough_evidence,
-)
+from taugate.calibration.threshold.policy_choice import CalibrationQueries, certifiable_policy, loss_limits
 from taugate.calibration.threshold.shortage import with_shortage
 from taugate.calibration.threshold.strata import QueryStrata, StrataCertifier
 from taugate.errors import InputError
@@ -68,11 +63,7 @@ def decide(study: Study, inputs: StudyInputs, inherited: Inherited | None = None
     """
     settings, few_labels = inputs.settings, study.few_labels
     with inputs.job.stage("threshold"):
-        part, units = study.parts["calibration"], inputs.units
-        queries = CalibrationQueries(
-            study.scored, part.members, part.resamples.rows, study.roles, study.fitted, units, settings.seed
-        )
-        queries = with_enough_evidence(settings.rule, queries)
+        queries = study.deciding(inputs)
         policy = with_shortage(_choose(study, inputs, queries, inherited), inputs.dataset, queries, settings)
         policy, strata = _stratified(policy, study, inputs, queries)
         if inherited is None:

@@ -27,6 +27,7 @@ from taugate.registry.catalog import (
     unverified_manifest,
 )
 from taugate.retrieval.policy.names import PLAIN
+from taugate.retrieval.policy.policy import shown_tau
 from taugate.retrieval.release.layout import CURRENT, HISTORY, MANIFEST, SHADOW
 from taugate.retrieval.release.records import CalibrationRecord
 from taugate.storage.files import Json
@@ -78,7 +79,7 @@ def _cells(release: ReleaseSummary, marks: Mapping[str | None, str], now: dateti
     data = release.data or "–"
     if release.split not in {None, "test"}:  # the default of `taugate calibrate`
         data = f"{data}/{release.split}"
-    tau = f"{release.tau:.3f}" if release.tau is not None else "–" if release.policy is None else "none"
+    tau = shown_tau(release.tau) if release.tau is not None else "–" if release.policy is None else "none"
     notes = []
     if release.policy is not None and release.policy not in PLAIN:
         notes.append(release.policy)

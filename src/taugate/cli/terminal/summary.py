@@ -9,7 +9,7 @@ from taugate.calibration.comparison.publish import Promotion, Published, report
 from taugate.calibration.formats import metrics_line
 from taugate.cli.terminal.output import print_result, say, say_labelled
 from taugate.registry.catalog import unverified_manifest
-from taugate.retrieval.policy.policy import POLICIES
+from taugate.retrieval.policy.policy import POLICIES, shown_tau
 from taugate.retrieval.release.layout import REPORT
 from taugate.retrieval.release.manifest import ReleaseManifest, RunManifest
 from taugate.retrieval.release.summary import certificate_cost, summary_lines
@@ -130,7 +130,7 @@ def result(manifest: ReleaseManifest) -> dict[str, str]:
     rows = {"State": state, **summary_lines(manifest.summary or "")}
     if cost is not None:
         rows["Cost"] = cost
-    tau = "no τ" if policy.tau is None else POLICIES[policy.kind].tau.format(tau=policy.tau)
+    tau = "no τ" if policy.tau is None else POLICIES[policy.kind].tau.format(tau=shown_tau(policy.tau))
     refusal = manifest.refusal
     rho = f"; ρ = {refusal.rho:.3f}" if refusal is not None and refusal.is_default else ""
     return rows | {"Cut": tau + rho}

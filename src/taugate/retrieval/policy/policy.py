@@ -16,6 +16,12 @@ from taugate.retrieval.policy.names import Metric, PolicyKind
 from taugate.retrieval.vectors import Float32
 
 Mask = NDArray[np.bool_]
+NO_CUT = float(np.finfo(np.float32).min)  # τ of a certified release that drops no result
+
+
+def shown_tau(tau: float, digits: int = 3) -> str:
+    """Return τ for people."""
+    return "−∞" if tau == NO_CUT else f"{tau:.{digits}f}"
 
 
 class DecisionScore:
@@ -46,7 +52,7 @@ class DecisionScore:
     kind: ClassVar[PolicyKind]
     keeps: ClassVar[str]
     axis: ClassVar[str]
-    tau: ClassVar[str] = "τ = {tau:.3f}"
+    tau: ClassVar[str] = "τ = {tau}"
     compared: ClassVar[str] = "{score}"
     beside: ClassVar[str] = ""
     scale: ClassVar[str] = ""
@@ -80,7 +86,7 @@ class Probability(DecisionScore):
     kind = "probability"
     keeps = "keeps a result that is relevant with an estimated probability of at least τ"
     axis = "minimum probability of relevance"
-    tau = "τ = {tau:.3f}, a probability of being relevant"
+    tau = "τ = {tau}, a probability of being relevant"
     compared = "relevance"
     scale = "relevance"
     script = "relevance"
@@ -103,7 +109,7 @@ class Relative(DecisionScore):
     kind = "relative"
     keeps = "keeps a result whose similarity is at least the share τ of the best one found for the query"
     axis = "minimum share of the best similarity"
-    tau = "τ = {tau:.3f} of the best score"
+    tau = "τ = {tau} of the best score"
     compared = "share of the best {score}"
     beside = "{} of the best similarity"
     scale = "shares of the best similarity"
@@ -124,7 +130,7 @@ class Gap(DecisionScore):
     kind = "gap"
     keeps = "keeps a result whose {score} is below the best one found for the query by at most −τ"
     axis = "minimum difference from the best score"
-    tau = "τ = {tau:.3f} from the best score"
+    tau = "τ = {tau} from the best score"
     compared = "difference from the best {score}"
     beside = "{} from the best score"
     scale = "differences from the best similarity"
