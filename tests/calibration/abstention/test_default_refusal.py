@@ -1,6 +1,7 @@
 """The default refusal ρ: how it is chosen, what it is measured on, and that a certified loss includes it."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,9 +23,12 @@ from taugate.calibration.metrics.ranking import AnsweredQueries, JudgedQueries, 
 from taugate.calibration.risk.certify import LossLimit, certify
 from taugate.calibration.risk.steps import LossSteps
 from taugate.calibration.settings.rules import ThresholdRule
+from taugate.calibration.threshold.decide import decide_policy
+from taugate.calibration.threshold.policy_choice import CalibrationQueries, certifiable_rho
 from taugate.ingestion.dataset.questions import off_topic_table
 from taugate.registry.catalog import find
 from taugate.retrieval.index.top_k import TopK
+from taugate.retrieval.policy.policy import NO_CUT
 
 DELTA = 0.05
 DEFAULT = 0.015
@@ -66,7 +70,7 @@ def test_certified_loss_is_planned_to_a_sixteenth() -> None:
         assert (right < np.float32(choose_rho(right, off_topic, planned))).sum() == lost
 
 
-@pytest.mark.parametrize("law", [norm(0.6, 0.1), skewnorm(-4, 0.8, 0.2), beta(4, 2)])
+@pytest.mark.parametrize("law", [norm(0.6, 0.1), skewnorm(-2, 0.8, 0.2), beta(4, 2)])
 def test_tail_below_few_answers_loses_the_plan(law: rv_frozen) -> None:
     """Far fewer right answers than can limit the share: it is at most as planned, where the law is known."""
     rng, planned = np.random.default_rng(0), planned_loss(CERTIFYING)
@@ -225,6 +229,44 @@ def test_certified_loss_includes_refusals_in_a_known_world() -> None:
     losses = np.array([_certified_loss(rng, 400) for _ in range(1000)])
     assert (losses > DELTA).mean() <= 0.05 + 2.6 * np.sqrt(0.05 * 0.95 / 1000)  # promised; one run in 200 by chance
     assert losses.mean() > 0.5 * DELTA
+
+
+def _path(rng: np.random.Generator, queries: int, rho: float) -> CalibrationQueries:
+    """Draw queries whose only relevant result is their best one, with a uniform score, and refuse below `rho`."""
+    found = rng.uniform(size=(queries, 1)).astype(np.float32)
+    top = TopK(found, np.zeros(found.shape, dtype=np.int64))
+    judged = JudgedQueries(top, np.ones((queries, 1), dtype=np.int64), np.ones(queries), found[:, 0])
+    answering = AnsweredQueries(found[:, 0], found[:0, 0], np.float32(rho), certified=True)
+    scored = ScoredQueries(judged, TopK(found[:0], top.positions[:0]), None, None, answering)
+    rows = np.arange(queries)
+    return CalibrationQueries(scored, rows, rows[None], None, None, singles(queries), 0)
+
+
+@pytest.mark.parametrize("planned", [DELTA, 2 * DELTA])
+def test_path_to_rho_is_certified_as_far_as_it_holds(planned: float) -> None:
+    """ρ itself would lose the limit or more, so a certificate that reaches that is false; a lower ρ always has one."""
+    rng, false, lowered = np.random.default_rng(0), 0, 0
+    for _ in range(1000):
+        evidence = _path(rng, 105, planned)
+        rho = certifiable_rho(CERTIFYING, evidence)
+        assert rho is not None
+        false += min(rho, planned) >= DELTA
+        lowered += rho < planned
+    assert false / 1000 <= 0.05 + 2.6 * np.sqrt(0.05 * 0.95 / 1000)  # one run in 200 by chance
+    assert lowered / 1000 > 0.9
+
+
+def test_certificate_with_lowered_rho_has_no_cut() -> None:
+    evidence = _path(np.random.default_rng(1), 105, 0.3)
+    rho = certifiable_rho(CERTIFYING, evidence)
+    answering = evidence.scored.answering
+    assert rho is not None
+    assert answering is not None
+    lower = replace(answering, threshold=np.float32(rho), planned=answering.threshold)
+    policy = decide_policy(CERTIFYING, replace(evidence, scored=replace(evidence.scored, answering=lower)))
+    assert (policy.tau, policy.certificates[0].bound <= DELTA) == (NO_CUT, True)
+    kept = evidence.scored.kept("similarity", policy.threshold)
+    assert kept.tolist() == (answering.answerable >= answering.threshold)[:, None].tolist()
 
 
 def test_refused_query_is_lost_from_the_first_step() -> None:
