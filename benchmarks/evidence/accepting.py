@@ -74,7 +74,7 @@ the fastest, and at least 1.2 times as fast as float32. *Identical* loses nothin
 In a set, a document that is lost whole is drawn more often with more labels. So the second table draws documents of simulated worlds: the chance
 to be accepted at a margin of {MARGIN:g}, on average over {len(_WORLDS)} candidates that are as good or lose less than the margin.
 
-{table([f"{documents:,} documents" for documents in _DOCUMENTS], [map(share, chances)])}
+{table([f"{documents:,} documents" for documents in _DOCUMENTS], [[share(chance) for chance in chances]])}
 """
 
 
