@@ -44,9 +44,9 @@ MAX_LOST = 0.015
 # Part of a certified loss that ρ may use on average; the cut needs the remainder. With 150 labels and --max-loss 0.05,
 # one of 105 certifying queries may be lost. A sixteenth loses two or more with chance .04, an eighth with .14.
 _SHARE_OF_LOSS = 1 / 16
-# Right answers for each degree of freedom of the tail below the lowest of them. With 30 to 128 answers, ρ loses .2 to .9
-# times its share on squad_v2_dev, cosqa and scifact, which chose, .5 to 1.2 times on covidqa_chunks, 1.3 to 1.7 times on
-# pubmedqa_labelled, and .0 to .4 times on squadshifts_new_wiki.
+# Right answers for each degree of freedom of the tail below the lowest of them. With 30 to 128 answers, ρ loses .2 to
+# .9 times its share on squad_v2_dev, cosqa and scifact, which chose, .5 to 1.2 times on covidqa_chunks, 1.3 to 1.7
+# times on pubmedqa_labelled, and .0 to .4 times on squadshifts_new_wiki.
 _ANSWERS_A_DEGREE = 3
 # Share of each kind of question that may remain: the last few cost the most right answers. On the sample, .1 loses .7 %
 # of them and .03 loses 1.2 %; on a folder of 27 documents with 34 questions of people, 0 and 6 %.

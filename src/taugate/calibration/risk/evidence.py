@@ -31,10 +31,11 @@ nothing passes whenever the exact binomial test would.
 
 If no two queries share a document, they are independent, and exponential tilting of the observed losses is sharper. The
 p-value of "the mean loss is the margin or more" is then that of the observed mean under the distribution with this
-margin as its mean that is nearest to the observed one in Kullback–Leibler divergence (Efron, "Nonparametric standard errors and confidence intervals", Can. J. Statist. 9, 1981,
-§11). Its tail is the saddlepoint formula of Lugannani and Rice in Barndorff-Nielsen's form (Davison and Hinkley,
-Bootstrap Methods and their Application, 1997, §9.5). A t-test accepts too often here: losses are rare, and a sample
-that has few of them by luck has a small variance, too. For losses of 0 and 1 this is the binomial test.
+margin as its mean that is nearest to the observed one in Kullback–Leibler divergence (Efron, "Nonparametric standard
+errors and confidence intervals", Can. J. Statist. 9, 1981, §11). Its tail is the saddlepoint formula of Lugannani and
+Rice in Barndorff-Nielsen's form (Davison and Hinkley, Bootstrap Methods and their Application, 1997, §9.5). A t-test
+accepts too often here: losses are rare, and a sample that has few of them by luck has a small variance, too. For losses
+of 0 and 1 this is the binomial test.
 """
 
 import math
@@ -59,8 +60,8 @@ _MIXTURE = np.array([[1 - 1e-6, 0.5], [0.95, 0.3], [0.7, 0.2]])
 # bets grow fastest: for losses of 0 and 1 with mean p, λ·b = (δ − p) / δ (Kelly, Bell Syst. Tech. J. 35, 1956), which
 # is .06 for p = .85 and .11 for p = .8 if δ = .9.
 _AGAINST_MOST = np.array([[1 - 1e-6, 0.5], [0.1, 0.3], [0.03, 0.2]])
-# Values of λ·b for a paired comparison. At a margin of .005, candidates about as good as the baseline pass in .69 of the
-# trials, on average over worlds of 600 to 5,000 documents that did not choose, against .64 with _MIXTURE.
+# Values of λ·b for a paired comparison. At a margin of .005, candidates about as good as the baseline pass in .69 of
+# the trials, on average over worlds of 600 to 5,000 documents that did not choose, against .64 with _MIXTURE.
 _STAKES = np.append(np.arange(1, 100) / 100, [0.995, 0.999, 0.9999, 1 - 1e-6])
 _MAX_MARGIN = 1 - 1e-9  # the largest margin tested; an upper limit above it is given as 1
 _SCANNED = 64  # margins at which an upper limit looks for the last one that is not excluded
