@@ -9,7 +9,6 @@ from taugate.calibration.provisional import PROVISIONAL, outlook
 from taugate.calibration.settings.rules import MAX_EMPTY
 from taugate.ingestion.dataset.judgements import TRAFFIC
 from taugate.retrieval.names import METHODS, STATEMENTS
-from taugate.retrieval.policy.policy import shown_tau
 from taugate.retrieval.release.evidence import Alternative, DriftRecord, Interval, Level
 from taugate.retrieval.release.manifest import ReleaseManifest
 from taugate.retrieval.release.outcome_records import (
@@ -226,7 +225,7 @@ def _standing(manifest: ReleaseManifest) -> list[str]:
 def _rule(manifest: ReleaseManifest) -> str:
     policy = manifest.policy
     psi = f", ψ = {policy.psi}" if policy.psi is not None else ""
-    cut = "no threshold" if policy.tau is None else f"{policy.kind}, τ = {shown_tau(policy.tau, 6)}{psi}"
+    cut = "no threshold" if policy.tau is None else f"{policy.kind}, τ = {fixed(policy.tau, 6)}{psi}"
     return f"in force: {cut} ({policy.method}). {statement(policy)}{unrestricted(policy)}"
 
 
@@ -248,7 +247,7 @@ def _level(level: Level) -> str:
     """Format the threshold for another requested loss than the one in force."""
     if level.tau is None:
         return f"for a loss of at most {level.max_loss:g}: no threshold can be certified with so few queries"
-    return f"for a loss of at most {level.max_loss:g}: τ = {shown_tau(level.tau, 6)}, certified as well"
+    return f"for a loss of at most {level.max_loss:g}: τ = {fixed(level.tau, 6)}, certified as well"
 
 
 def _alternative(other: Alternative) -> str:

@@ -211,8 +211,7 @@ class DocumentLosses:
 
         Args:
             confidence: Confidence of the limit, in 0…1.
-            requested: Largest margin that sets λ. If it is excluded, the limit is below it, because larger margins are
-                excluded by the same λ.
+            requested: Largest margin that sets λ. If it is excluded, so are larger ones, by the same λ.
         """
         alpha = 1 - confidence
         if self.mean >= _MAX_MARGIN or self.p_value(_MAX_MARGIN, requested) > alpha:
@@ -231,7 +230,7 @@ class DocumentLosses:
         return -replace(self, losses=-self.losses, losable=self.sizes).upper_limit(confidence)
 
     def times(self, factor: float) -> "DocumentLosses":
-        """Return the evidence of `factor` times as many documents with losses like these."""
+        """Return the evidence of `factor` times as many documents like these."""
         return replace(self, counts=self.counts * factor)
 
 

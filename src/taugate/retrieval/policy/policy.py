@@ -19,9 +19,9 @@ Mask = NDArray[np.bool_]
 NO_CUT = float(np.finfo(np.float32).min)  # τ of a certified release that drops no result
 
 
-def shown_tau(tau: float, digits: int = 3) -> str:
+def shown_tau(tau: float) -> str:
     """Return τ for people."""
-    return "−∞" if tau == NO_CUT else f"{tau:.{digits}f}"
+    return "−∞" if tau == NO_CUT else f"{tau:.3f}"
 
 
 class DecisionScore:
