@@ -31,7 +31,7 @@ class ResultDocuments:
     numbers: NDArray[np.int32]
     labelled: Mask
 
-    def take(self, rows: Positions) -> Self:
+    def take(self, rows: NDArray[np.int64]) -> Self:
         """Take the queries at `rows`, in that order."""
         return type(self)(self.numbers[rows], self.labelled[rows])
 
