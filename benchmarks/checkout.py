@@ -9,11 +9,12 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def python_path(root: Path = ROOT) -> str:
-    """Return the PYTHONPATH by which a process imports a checkout's own `taugate` instead of the installed one.
+    """Return the PYTHONPATH by which a process imports a checkout's own packages instead of the installed ones.
 
     Checkouts of early versions have `taugate.py` at the top and not below `src`.
     """
-    return f"{root / 'src'}:{root}"
+    folders = [root / "src", *sorted(root.glob("plugins/*/src")), root]
+    return ":".join(map(str, folders))
 
 
 def environment(root: Path = ROOT) -> dict[str, str]:

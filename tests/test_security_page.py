@@ -1,4 +1,4 @@
-"""docs/security.md: risks of the OWASP API Security Top 10 name existing tests; limits of docs/access.md are true."""
+"""docs/security.md: each risk of the OWASP API Security Top 10 names tests. docs/access.md: limits match the code."""
 
 import ast
 import re
@@ -28,7 +28,7 @@ RISKS = [
 
 def rows(heading: str, page: str = PAGE) -> list[list[str]]:
     """Return the cells of each row of the table below a heading."""
-    section = page.split(f"\n## {heading}\n")[1].split("\n## ", maxsplit=1)[0]
+    section = page.split(f"\n## {heading}\n")[1].partition("\n## ")[0]
     return [line.strip("|").split("|") for line in section.splitlines() if line.startswith("| ")][1:]
 
 

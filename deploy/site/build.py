@@ -17,6 +17,7 @@ from typing import Any
 
 import yaml
 
+from deploy.site.llms import listed, write_llms
 from deploy.site.plots import PlotError, with_plots
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -51,7 +52,10 @@ def main() -> int:
         stage()
         status = subprocess.run(command, cwd=ROOT, check=False).returncode  # noqa: S603 (our own command)
         if status == 0:
-            write_redirects(ROOT / str(read_configuration()["site_dir"]))
+            configuration = read_configuration()
+            site = ROOT / str(configuration["site_dir"])
+            write_redirects(site)
+            write_llms(site, ROOT / str(configuration["docs_dir"]), configuration)
     except (SiteError, PlotError) as error:
         print(error, file=sys.stderr)  # noqa: T201 (a developer's command)
         return 1
@@ -94,7 +98,7 @@ def stage() -> Path:
     configuration = read_configuration()
     folder = ROOT / str(configuration["docs_dir"])
     sources = {page: source for source, page in _pages()}
-    check_navigation(set(sources), list(_listed(configuration["nav"])))
+    check_navigation(set(sources), list(listed(configuration["nav"])))
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(ROOT / "docs", folder, ignore=shutil.ignore_patterns("*.md"))
     for page, source in sources.items():
@@ -175,18 +179,6 @@ def _results() -> Iterator[tuple[str, str]]:
     """Yield the pages that benchmarks write, like _pages."""
     for path in sorted((ROOT / _RESULTS).glob("*.md")):
         yield path.relative_to(ROOT).as_posix(), f"benchmarks/{path.name}"
-
-
-def _listed(navigation: object) -> Iterator[str]:
-    """Yield the pages of a navigation: nested lists, and mappings of titles to pages."""
-    if isinstance(navigation, str):
-        yield navigation
-    elif isinstance(navigation, dict):
-        for entry in navigation.values():
-            yield from _listed(entry)
-    elif isinstance(navigation, list):
-        for entry in navigation:
-            yield from _listed(entry)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from helm.values.network import HostName
 
 
 class Mcp(Scheduled):
-    """An MCP server for agents (docs/how-to/mcp.md). Any client that reaches it searches with its key."""
+    """An MCP server for agents (docs/how-to/clients.md#agents). Any client that reaches it searches with its key."""
 
     enabled: bool = value(False, "off: it allows searches without a key")
     image: Image = value(Image(repository="taugate/mcp"), "image of the MCP server")

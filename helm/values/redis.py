@@ -4,7 +4,7 @@ from helm.values.base import Image, Name, Resources, Scheduled, SecretEntry, val
 
 
 class Redis(Scheduled):
-    """Cache and rates shared by replicas (docs/operations.md, docs/access.md). Without it, each process has its own."""
+    """Cache and rates that replicas share (docs/operations.md, docs/access.md). Without it, each has its own."""
 
     url: str | None = value(
         None, "an existing Redis, such as redis://:password@redis:6379/0", pattern="^(rediss?|unix)://"

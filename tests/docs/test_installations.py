@@ -22,7 +22,7 @@ def named() -> list[str]:
         for page in PAGES
         for command in COMMAND.finditer(page.read_text(encoding="utf-8"))
         for word in shlex.split(command[1])
-        if not word.startswith("-")
+        if not word.startswith("-") and not word.endswith("/")  # as in ./plugins/*
     ]
     return [*dict.fromkeys(words)]
 

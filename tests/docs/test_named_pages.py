@@ -2,11 +2,11 @@
 
 import re
 import subprocess
+import unicodedata
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
-from markdown.extensions.toc import slugify, unique
 from markdown_it import MarkdownIt
 
 from deploy.site.build import moved
@@ -28,13 +28,15 @@ def tracked(*patterns: str) -> list[Path]:
 @cache
 def anchors(page: Path) -> set[str]:
     """Return the ids of a page's headings, as the site has them."""
-    used: set[str] = set()
+    used: dict[str, int] = {}
     tokens = MarkdownIt().parse(page.read_text(encoding="utf-8"))
     for before, token in pairwise(tokens):
         if before.type == "heading_open" and token.children is not None:
             text = "".join(child.content for child in token.children if child.type in ("text", "code_inline"))
-            unique(slugify(text, "-"), used)
-    return used
+            slug = re.sub(r"[\s-]+", "-", re.sub(r"[^\w\s-]", "", unicodedata.normalize("NFKD", text)).strip().lower())
+            slug = slug.encode("ascii", "ignore").decode()
+            used[f"{slug}_{used[slug]}" if slug in used else slug] = used.get(slug, 0) + 1
+    return {*used}
 
 
 def missing(page: Path, anchor: str | None) -> bool:

@@ -63,6 +63,14 @@ def test_moved_page_needs_an_address(new: str, tmp_path: Path, monkeypatch: pyte
         build.write_redirects(tmp_path)
 
 
+def test_language_models_get_list_and_text_of_the_guide(site: Path) -> None:
+    listed = re.findall(r"^- \[.+\]\((.+?)\)", (site / "llms.txt").read_text(encoding="utf-8"), re.MULTILINE)
+    assert "how-to/labels.md" in listed
+    full = (site / "llms-full.txt").read_text(encoding="utf-8")
+    guide = [page for page in listed if not page.startswith(("benchmarks/", "reference/changelog.md"))]
+    assert [page for page in guide if f"<!-- {page} -->" not in full or not (site / page).is_file()] == []
+
+
 def test_search_index_has_every_page(site: Path) -> None:
     index = (site / "search.json").read_text(encoding="utf-8")
     assert {page for page in ("glossary.html", "how-to/labels.html", "settings.html") if page not in index} == set()

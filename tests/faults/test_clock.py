@@ -31,6 +31,7 @@ TIME_OF_DAY = {
     ),
     "service/drift/analysis.py": "windows keep dates",
     "service/drift/worker_store.py": "replies that other workers sent expire by date, as those of other replicas do",
+    "retrieval/engines/row_store.py": "a collection has the date of its creation, for pruning from another machine",
     "registry/prune.py": "the age of a collection, by its date",
     "storage/folders.py": "the age of a file, if no process has locked it",
 }

@@ -19,7 +19,7 @@ from taugate.storage.files import disk_failure
 from taugate.storage.folders import exclusive_lock
 
 Recipe = Literal["auto", "whitening", "adapter", "layers", "ft", "pt", "pt-ft", "merge"]
-LINEAR = ("whitening", "adapter")  # recipes that need neither a transformer nor the extra `adaptation`
+LINEAR = ("whitening", "adapter")  # recipes that need neither a transformer nor the extra `training`
 TRAIN = "train"  # split to learn from, if the data set has one
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
 _MAX_SEED = 2**32 - 1  # limit of the trainers

@@ -20,9 +20,11 @@ from taugate.retrieval.index.approximate import ApproximateIndex, build
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.top_k import DocumentSubset, Index
 from tests.retrieval.engines.corpus import COPIES, D, N, corpus, recorded, soon, upload
+from tests.retrieval.engines.dictionary_store import DictionaryStore
 from tests.vectors import unit
 
 K = 10
+ROWS = "rows"  # an engine of the core
 # A graph is built in parallel, and differs from one build to the next: in 610 results, 30 may be missing.
 RECALL = 0.95
 FEW = 120  # rows of a collection that is to be refused
@@ -53,13 +55,13 @@ def servers() -> Iterator[Callable[[str], Engine]]:
 
         def server(name: str) -> Engine:
             if name not in started:
-                started[name] = stack.enter_context(running(name))
+                started[name] = DictionaryStore() if name == ROWS else stack.enter_context(running(name))
             return started[name]
 
         yield server
 
 
-@pytest.fixture(scope="module", params=NAMES)
+@pytest.fixture(scope="module", params=[ROWS, *NAMES])
 def engine(request: pytest.FixtureRequest, servers: Callable[[str], Engine]) -> Engine:
     return servers(request.param)
 
@@ -88,7 +90,7 @@ def engine_index(collection: Collection) -> EngineIndex:
     return EngineIndex(collection, N, 60)
 
 
-@pytest.fixture(scope="module", params=["flat", "hnsw", *NAMES])
+@pytest.fixture(scope="module", params=["flat", "hnsw", ROWS, *NAMES])
 def index(request: pytest.FixtureRequest, rows: Rows, servers: Callable[[str], Engine]) -> Iterator[Index]:
     if request.param in ("flat", "hnsw"):
         built = build(request.param, rows.vectors)

@@ -241,7 +241,7 @@ def missing_rows(name: str, missing: Sequence[int]) -> ReleaseError:
     return ReleaseError(f"{name}: has no row at position {missing[0]}; upload the collection again")
 
 
-def stored_document(name: str, position: int, written: str) -> Document:
+def stored_document(name: str, position: int, written: str | bytes) -> Document:
     """Read a document from its row; raises ReleaseError if it is none."""
     try:
         return read_document(written)

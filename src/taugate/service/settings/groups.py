@@ -299,7 +299,7 @@ class DriftSettings(SettingGroup, title="Drift and feedback"):
     explore_share: Annotated[float, Field(ge=0, le=MAX_EXPLORED)] = Field(
         default=0.0,
         description="probability that a result below the threshold is returned anyway, so that it can be judged "
-        f"(docs/how-to/learn-from-traffic.md); at most {MAX_EXPLORED:g}",
+        f"(docs/how-to/labels.md#learn-from-traffic); at most {MAX_EXPLORED:g}",
     )
     query_log: Path | None = None
     """file to which all queries and judgements are appended, for `taugate drift` and `taugate traffic`"""
