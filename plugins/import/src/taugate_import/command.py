@@ -10,13 +10,13 @@ from pydantic.dataclasses import dataclass
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
 from taugate.cli.terminal.options import Appearance, AsJson, command_of, option
 from taugate.cli.terminal.output import print_result, printable, say, say_sentence
-from taugate.data.chunks import CHUNK_TOKENS, OVERLAP_TOKENS
 from taugate.errors import InputError
 from taugate.evidence.options import Options
 from taugate.storage.files import Json
+from taugate_import import CHUNK_TOKENS, OVERLAP_TOKENS
 
 if TYPE_CHECKING:
-    from taugate.data.chunks.chunker import Chunker
+    from taugate_import.chunker import Chunker
     from taugate_import.importing import ImportResult
 
 _COUNTS = ("documents", "chunks", "added", "changed", "removed", "copies", "reread")
@@ -52,7 +52,7 @@ class ImportOptions(Options):
             InputError: If the size of a chunk cannot be used.
         """
         from taugate.calibration.encoding.source import exported_encoder
-        from taugate.data.chunks.chunker import Chunker
+        from taugate_import.chunker import Chunker
 
         if self.chunks == "off":
             if self.overlap:

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field, replace
 
 import orjson
 
-from taugate.data.chunks.chunker import Chunk, Chunker
 from taugate.data.parsed import ParsedDocument
 from taugate.errors import InputError
 from taugate.retrieval.documents.store import MetadataValue
 from taugate.storage.files import Json
+from taugate_import.chunker import Chunk, Chunker
 
 
 @dataclass(frozen=True, slots=True)

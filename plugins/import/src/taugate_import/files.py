@@ -9,9 +9,9 @@ from typing import BinaryIO
 
 import orjson
 
-from taugate.data.chunks.chunker import Chunker
 from taugate.data.parsed import ParsedDocument, UnreadableFile
 from taugate.retrieval.documents.store import MAX_TAGS, Document, MetadataValue
+from taugate_import.chunker import Chunker
 from taugate_import.documents import ImportedDocument
 from taugate_import.parse import IsolatedParser
 from taugate_import.source_files import FileNote, Skipped, SourceFile, find_files

@@ -12,7 +12,6 @@ from tempfile import TemporaryFile
 from typing import BinaryIO
 from unicodedata import normalize
 
-from taugate.data.chunks.chunker import Chunker
 from taugate.data.corpus import CORPUS
 from taugate.data.editing import sole_writer
 from taugate.data.lines import stored_file
@@ -22,6 +21,7 @@ from taugate.retrieval.documents.store import MAX_FIELDS, MAX_TAGS, MetadataValu
 from taugate.retrieval.documents.visible_text import has_visible_text
 from taugate.storage.files import atomic_write
 from taugate.storage.folders import make_folder
+from taugate_import.chunker import Chunker
 from taugate_import.documents import ImportedDocument, PassageIds
 from taugate_import.files import ALSO, Copies, UnreadFiles, documents_of_files
 from taugate_import.source_files import FileNote, Skipped

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Literal
 
-from taugate.data.chunks import OVERLAP_TOKENS
-from taugate.data.chunks.chunker import Chunker
 from taugate.data.parsed import prose_document
 from taugate.errors import InputError
 from taugate.retrieval.documents.store import MetadataValue
 from taugate.retrieval.documents.visible_text import has_visible_text
+from taugate_import import OVERLAP_TOKENS
+from taugate_import.chunker import Chunker
 from taugate_import.documents import ImportedDocument
 from taugate_import.importing import ImportPlan, ImportResult, import_corpus
 from taugate_import.source_files import Skipped, document_id

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from taugate.data.chunks.chunker import Chunk, Chunker
 from taugate.data.parsed import ParsedDocument
 from taugate.errors import InputError
+from taugate_import.chunker import Chunk, Chunker
 from taugate_import.markdown import parse_markdown
 from taugate_import.plain_text import parse_plain_text
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from import_tests.kept import complete
 from taugate.data.parsed import ParsedFile, UnreadableFile
 from taugate_import.delimited import parse_delimited
-from taugate_import.word_share import lost_numbers, share_kept
 
 TEXTS = [
     'The rings, known as "seals", are kept in the drawer; the "old" ones, too.',
@@ -62,10 +62,7 @@ def words(texts: Sequence[str]) -> list[str]:
 
 def parse(text: str | bytes) -> ParsedFile:
     """Parse a file, and check that none of its words is lost."""
-    parsed = parse_delimited(text if isinstance(text, bytes) else text.encode())
-    assert share_kept(parsed.source_text, parsed.documents, parsed.left_out) == 1.0
-    assert not lost_numbers(parsed.source_text, parsed.documents, parsed.left_out)
-    return parsed
+    return complete(parse_delimited(text if isinstance(text, bytes) else text.encode()))
 
 
 def texts_of(parsed: ParsedFile) -> list[str]:

@@ -9,19 +9,16 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
+from import_tests.kept import complete
 from taugate.data.parsed import ParsedFile, UnreadableFile
 from taugate_import.records import parse_parquet
-from taugate_import.word_share import lost_numbers, share_kept
 
 
 def parse(rows: list[dict[str, Any]], schema: pa.Schema | None = None) -> ParsedFile:
     """Write rows as Parquet and parse them, and check that none of their words is lost."""
     file = io.BytesIO()
     pyarrow.parquet.write_table(pa.Table.from_pylist(rows, schema=schema), file)
-    parsed = parse_parquet(file.getvalue())
-    assert share_kept(parsed.source_text, parsed.documents, parsed.left_out) == 1.0
-    assert not lost_numbers(parsed.source_text, parsed.documents, parsed.left_out)
-    return parsed
+    return complete(parse_parquet(file.getvalue()))
 
 
 def test_nested_parquet_columns_are_text_with_path() -> None:

@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from import_tests.kept import complete
 from taugate.data.parsed import ParsedDocument, UnreadableFile
 from taugate_import.pdf import parse_pdf
-from taugate_import.word_share import lost_numbers, share_kept
 
 
 def pdf(
@@ -60,10 +60,7 @@ def pdf(
 
 def read(raw: bytes) -> ParsedDocument:
     """Return the one document of a PDF, after a check that it keeps the words of the file."""
-    parsed = parse_pdf(raw)
-    assert share_kept(parsed.source_text, parsed.documents, parsed.left_out) >= 0.98
-    assert not lost_numbers(parsed.source_text, parsed.documents, parsed.left_out)
-    return parsed.documents[0]
+    return complete(parse_pdf(raw), 0.98).documents[0]
 
 
 def prose(number: int, words: int = 200) -> list[str]:

@@ -2,18 +2,15 @@
 
 import pytest
 
+from import_tests.kept import complete
 from import_tests.office_files import part, pptx, relations, shape
 from taugate.data.parsed import ParsedDocument, UnreadableFile
 from taugate_import.slides import parse_pptx
-from taugate_import.word_share import lost_numbers, share_kept
 
 
 def read(raw: bytes) -> ParsedDocument:
     """Return the document of a presentation, after a check that it keeps all words of the file."""
-    parsed = parse_pptx(raw)
-    assert share_kept(parsed.source_text, parsed.documents, parsed.left_out) == 1
-    assert not lost_numbers(parsed.source_text, parsed.documents, parsed.left_out)
-    return parsed.documents[0]
+    return complete(parse_pptx(raw)).documents[0]
 
 
 def test_slides_follow_the_presentation_order() -> None:

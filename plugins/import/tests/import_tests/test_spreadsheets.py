@@ -2,19 +2,18 @@
 
 import pytest
 
+from import_tests.kept import complete
 from import_tests.office_files import archive, open_document_sheet, part, rows, styles, xlsx
 from taugate.data.parsed import ParsedDocument, UnreadableFile
 from taugate_import.spreadsheets import parse_spreadsheet
-from taugate_import.word_share import lost_numbers, share_kept
+from taugate_import.word_share import share_kept
 
 PUMPS = rows(["id", "name", "bars"], ["P1", "Mill Street", 20.5], ["P2", "Harbour", 30])
 
 
 def read(raw: bytes) -> dict[str, ParsedDocument]:
     """Return the documents of a spreadsheet by key, after a check that it keeps the words of the file."""
-    parsed = parse_spreadsheet(raw)
-    assert share_kept(parsed.source_text, parsed.documents, parsed.left_out) >= 0.98
-    assert not lost_numbers(parsed.source_text, parsed.documents, parsed.left_out)
+    parsed = complete(parse_spreadsheet(raw), 0.98)
     return {document.key: document for document in parsed.documents}
 
 

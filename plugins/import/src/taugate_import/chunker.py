@@ -14,13 +14,13 @@ from typing import Literal, Self
 
 from tokenizers import Tokenizer
 
-from taugate.data.chunks import CHUNK_TOKENS, OVERLAP_TOKENS
-from taugate.data.chunks.pieces import LONGEST, Piece, PieceReader, sections
 from taugate.data.parsed import ParsedDocument
+from taugate.data.pieces import HEADING_SEPARATOR, LONGEST, Piece, PieceReader, sections
 from taugate.errors import InputError
 from taugate.release.encoder import CONFIG, TOKENIZER, EncoderConfig
 from taugate.retrieval.encoder.encoder import UNREADABLE
 from taugate.retrieval.encoder.unread import UnreadCounter
+from taugate_import import CHUNK_TOKENS, OVERLAP_TOKENS
 
 # A title may have a quarter of a chunk, some 25 words: with fewer words than this, it would decide the rank alone.
 MIN_WORDS = 30
@@ -39,7 +39,6 @@ _LINKS_ALONE = 2.0
 
 _TITLE_SHARE = 4  # a title takes at most a quarter of the window
 _ORDINARY_WORD = 100  # characters; of a longer one WordPiece makes one unknown token
-HEADING_SEPARATOR = " > "
 
 
 @dataclass(frozen=True, slots=True)
