@@ -15,6 +15,7 @@ from typing import Any, get_args
 import numpy as np
 
 from benchmarks.encoder.limit import limits
+from benchmarks.results import machine
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, CheaperPrecision, cheaper_encoder, exported_encoder
 from taugate.calibration.export.weights import quantize
 from taugate.release.encoder import LAYOUT, MODEL, WEIGHTS
@@ -59,13 +60,13 @@ class _OpenVino:
 
 
 def by_openvino(folder: Path) -> dict[str, ExportedEncoder]:
-    """Return the float32 graph of a folder by OpenVINO, under the name of its row; nothing if it is not installed."""
+    """Return the graph of a folder by OpenVINO, which may choose bfloat16, under the name of its row; nothing if it is not installed."""
     if importlib.util.find_spec("openvino") is None:
         return {}
     encoder = ExportedEncoder.load(folder, 1)
     if isinstance(encoder._model, Graph):
         encoder._model._session = _OpenVino(folder / MODEL)
-    return {"float32, OpenVINO": encoder}
+    return {"OpenVINO, default precision": encoder}
 
 
 def by_kernel(float32: ExportedEncoder, some: list[str]) -> dict[str, ExportedEncoder]:
@@ -140,7 +141,7 @@ def section(encoder: ExportedEncoder, graphs: Iterable[ExportedEncoder], texts: 
         f"{_QUESTIONS} questions of squad_v2_dev, without tokenization. Then the share of what AVX2 multiplies at most, which loops of "
         f"vfmadd231ps, and of vpmaddubsw with vpmaddwd, show in the same rounds: {measured}; AVX-512 can do more. "
         "Then the mean absolute change of the similarity of 300 questions and 100 documents. One hundred documents of squad_v2_dev "
-        f"choose the kernel's factors. Processor: {_processor()}.",
+        f"choose the kernel's factors. Measured on {machine()}.",
         "",
         f"| encoder | alone | among 16 | share, alone | share, among 16 | {' | '.join(SETS)} |",
         f"|---|---|---|---|---|{'---|' * len(SETS)}",
@@ -149,12 +150,6 @@ def section(encoder: ExportedEncoder, graphs: Iterable[ExportedEncoder], texts: 
         *_ONCE.splitlines(),
         "",
     ]
-
-
-def _processor() -> str:
-    path = Path("/proc/cpuinfo")
-    lines = path.read_text("utf-8").splitlines() if path.is_file() else []
-    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "unknown")
 
 
 def some_texts(folder: Path) -> Texts:

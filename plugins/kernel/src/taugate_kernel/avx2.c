@@ -140,6 +140,15 @@ INLINE void tile(const int16_t *w, const float *weight_scales, const Inputs *x, 
     }
 }
 
+// Whether 16 outputs only fill a panel: their scales are zero, and so are their products. A query of late interaction
+// often leaves two thirds of a panel empty.
+INLINE int padded(const float *scales, int blocks) {
+    __m256i any = _mm256_setzero_si256();
+    for (int b = 0; b < blocks; b++, scales += PANEL)
+        any = _mm256_or_si256(any, _mm256_or_si256(_mm256_loadu_si256((const __m256i *)scales), _mm256_loadu_si256((const __m256i *)(scales + 8))));
+    return _mm256_testz_si256(any, any);
+}
+
 INLINE void product(const Linear *l, const Inputs *x, int rows, float *out, int gelu) {
     int16_t widened[CHUNK * COLUMNS] __attribute__((aligned(32)));
     int blocks = l->k / BLOCK;
@@ -148,10 +157,11 @@ INLINE void product(const Linear *l, const Inputs *x, int rows, float *out, int 
         const uint8_t *weights = (const uint8_t *)l->weights + (size_t)panel * l->k * PANEL + within * 4;
         const float *scales = l->scales + (size_t)panel * blocks * PANEL + within;
         for (int r = 0; r < rows; r++) memcpy(out + (size_t)r * l->n + column, l->bias + column, sizeof(float) * COLUMNS);
-        for (int from = 0; from < l->k; from += CHUNK) {
+        for (int from = padded(scales, blocks) ? l->k : 0; from < l->k; from += CHUNK) {
             int some = l->k - from < CHUNK ? l->k - from : CHUNK;
-            const uint8_t *w = weights + (size_t)from * PANEL, *last = weights + (size_t)(l->k - CHUNK) * PANEL;
-            const uint8_t *ahead = w < last ? w + CHUNK * PANEL : weights + (within + COLUMNS < PANEL ? COLUMNS * 4 : l->k * PANEL - within * 4);
+            const uint8_t *w = weights + (size_t)from * PANEL, *ahead = weights;  // what is widened next
+            if (from + CHUNK < l->k) ahead = w + CHUNK * PANEL;
+            else ahead += within + COLUMNS < PANEL ? COLUMNS * 4 : l->k * PANEL - within * 4;
             widen(w, some, widened);
 #define TILE(count) tile(widened, scales, x, r, from / BLOCK, some / BLOCK, l->k, count, out + (size_t)r * l->n + column, l->n, r ? NULL : ahead)
             int r = 0;

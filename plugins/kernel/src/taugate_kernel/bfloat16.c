@@ -23,6 +23,16 @@ INLINE const float *rounded_floats(const float *x, int stride, int rows, int k, 
     return rounded;
 }
 
+// The same to the upper halves of float32.
+INLINE const uint16_t *rounded_halves(const float *x, int stride, int rows, int k, uint16_t *rounded) {
+    for (int r = 0; r < rows; r++)
+        for (int i = 0; i < k; i += LANES) {
+            Halves halves = __builtin_convertvector((Ints)round_lanes(load(x + (size_t)r * stride + i)) >> 16, Halves);
+            memcpy(rounded + (size_t)r * k + i, &halves, sizeof halves);
+        }
+    return rounded;
+}
+
 INLINE float widened(uint16_t half) {
     uint32_t bits = (uint32_t)half << 16;
     float x;
@@ -80,12 +90,7 @@ BF16 INLINE void tile_avx512(const uint16_t *w, const float *bias, const uint16_
 }
 
 BF16 void bfloat16_avx512(const Linear *l, const float *x, int stride, int rows, float *out, int gelu, void *rounded) {
-    uint16_t *inputs = rounded;
-    for (int r = 0; r < rows; r++)
-        for (int i = 0; i < l->k; i += LANES) {
-            Halves halves = __builtin_convertvector((Ints)round_lanes(load(x + (size_t)r * stride + i)) >> 16, Halves);
-            memcpy(inputs + (size_t)r * l->k + i, &halves, sizeof halves);
-        }
+    const uint16_t *inputs = rounded_halves(x, stride, rows, l->k, rounded);
     for (int p = 0; p < l->n / PANEL; p++) {
         const uint16_t *w = (const uint16_t *)l->weights + (size_t)p * l->k * PANEL;
         float *o = out + p * PANEL;

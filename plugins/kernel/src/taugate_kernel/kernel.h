@@ -13,7 +13,7 @@
 
 #define PANEL 48  // outputs of a tile: three registers of 16
 // Query tokens of attention, and times 16 keys or values, at once: the sums stay in the 32 registers of AVX-512, and do
-// not wait for each other. With 16 registers, it is 4 and 1.
+// not wait for each other. With 16 registers of 8 lanes, it is 4 and 2.
 #define QUERIES 8
 #define BLOCKS 2
 #define BLOCK 64  // inputs are padded to a multiple of it with zeros; int8 has a scale for so many inputs
