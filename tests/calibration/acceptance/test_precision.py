@@ -116,9 +116,10 @@ def test_speed_decides_what_is_judged_before_any_label(
     skipped = after.accepted.skipped
     assert [candidate.candidate for candidate in skipped] == left_out
     assert all(candidate.gain is not None for candidate in skipped)
-    reason = "not 1.2 times as fast as float32 on this machine"
-    assert not judged or all(candidate.reason == f"{judged[0]} is faster" for candidate in skipped)
-    assert judged or all(candidate.reason == reason for candidate in skipped)
+    for candidate in skipped:
+        slow = measured[candidate.candidate] < 120
+        reason = "not 1.2 times as fast as float32 on this machine" if slow else f"{judged[0]} is faster"
+        assert candidate.reason == reason
 
 
 def test_digest_leaves_out_what_speed_left_out() -> None:

@@ -279,16 +279,16 @@ def try_precisions(
     for name, encoder in encoders.items():
         inputs.job.report(speed_line(encoder, measured[name], measured["float32"]))
     fastest = max(encoders, key=measured.__getitem__)
-    too_slow = requested == "auto" and measured[fastest] < FASTER * measured["float32"]
-    reason = f"not {FASTER:g} times as fast as float32 on this machine" if too_slow else f"{fastest} is faster"
-    left_out = [name for name in encoders if too_slow or name != fastest]
-    state = state.leaving_out(
-        [
-            SkippedCandidate(candidate=name, kind="precision", reason=reason, gain=_rates(name, measured))
-            for name in left_out
-        ]
-    )
-    if too_slow:
+    left_out = []
+    for name in encoders:
+        reason = "" if name == fastest else f"{fastest} is faster"
+        if requested == "auto" and measured[name] < FASTER * measured["float32"]:
+            reason = f"not {FASTER:g} times as fast as float32 on this machine"
+        if reason:
+            gain = _rates(name, measured)
+            left_out.append(SkippedCandidate(candidate=name, kind="precision", reason=reason, gain=gain))
+    state = state.leaving_out(left_out)
+    if len(left_out) == len(encoders):
         return [], state
     record, moved = _judged(inputs, baseline, state, encoders[fastest], _rates(fastest, measured), gate)
     return [record], moved if record.admitted else state
