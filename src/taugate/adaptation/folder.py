@@ -22,7 +22,7 @@ from onnx import helper, numpy_helper
 from taugate.adaptation.adapter import adapted_model
 from taugate.adaptation.linear import LinearMap
 from taugate.calibration.encoding.source import is_exported
-from taugate.calibration.export.onnx_export import depends_on_company, write_config
+from taugate.calibration.export.probes import depends_on_company, write_config
 from taugate.calibration.export.torch_model import load_model, refuse_unknown_modules
 from taugate.errors import EncoderError, InputError
 from taugate.retrieval.encoder.encoder import ExportedEncoder

@@ -12,7 +12,7 @@ import pytest
 from taugate.adaptation.folder import fold_linear_map
 from taugate.calibration.encoding.source import exported_encoder
 from taugate.calibration.export import weights
-from taugate.calibration.export.onnx_export import PROBES
+from taugate.calibration.export.probes import PROBES
 from taugate.calibration.export.weights import quantize
 from taugate.errors import ReleaseError
 from taugate.retrieval.encoder.bert import processor_path
