@@ -46,9 +46,8 @@ def test_separate_weights_equal_pytorch(separate: Path) -> None:
     vectors = ExportedEncoder.load(separate).encode(PROBES, "query")
     np.testing.assert_allclose(vectors, model.encode(PROBES, normalize_embeddings=True), atol=1e-6)
     assert (separate / LAYOUT).is_file()  # the kernel reads the same weights
-    assert all(
-        not tensor.raw_data for tensor in onnx.load(separate / MODEL, load_external_data=False).graph.initializer
-    )
+    stored = onnx.load(separate / MODEL, load_external_data=False).graph.initializer
+    assert [tensor.name for tensor in stored if len(tensor.raw_data) > 64] == []  # shapes and numbers of operators
 
 
 @pytest.mark.model

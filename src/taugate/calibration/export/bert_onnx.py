@@ -98,7 +98,7 @@ class _Graph:
             array = array.reshape(np.shape(value))
             self._constants[name] = (
                 weights.in_graph(name, array)
-                if self._file is None or array.ndim != 2
+                if self._file is None or array.dtype.kind != "f" or not array.ndim  # onnxruntime needs shapes at once
                 else weights.append_weight(self._file, name, array)
             )
         return name
