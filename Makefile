@@ -25,7 +25,7 @@ comma := ,
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-23s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-quickstart: $(VENV)/.sample ## install, calibrate on the sample corpus and serve on port 8000; your own files: ARGS=FOLDER
+quickstart: $(VENV)/$(if $(ARGS),.import,.sample) ## install, calibrate on the sample corpus and serve on port 8000; your own files: ARGS=FOLDER
 	$(BIN)/taugate quickstart $(ARGS)
 
 test: $(VENV)/.test ## install and run the tests; ARGS=tests/service for some, KERNEL=avx2 as on a slower processor
@@ -212,9 +212,16 @@ $(BIN)/pip:
 # A mark for each set of packages, so that any order of targets installs each set once.
 # Packages of the images are installed by hash, with setuptools, which then builds taugate. Packages that only tests, development and
 # benchmarks need are pinned by constraints.txt, without hashes.
-$(VENV)/.sample: pyproject.toml constraints.txt $(wildcard src/taugate/retrieval/encoder/*.[ch] deploy/requirements/*.txt) | $(BIN)/pip
-	sh deploy/requirements/calibration.sh $(BIN)/pip --quiet --disable-pip-version-check
-	$(PIP) --no-build-isolation --editable '.[calibration,import,sample]'
+HASHED := $(BIN)/pip --quiet --disable-pip-version-check
+LOCKED := deploy/requirements
+$(VENV)/.sample: pyproject.toml constraints.txt $(wildcard src/taugate/retrieval/encoder/*.[ch] $(LOCKED)/*.txt) | $(BIN)/pip
+	$(HASHED) install --no-deps --require-hashes --requirement $(LOCKED)/calibration.txt --requirement $(LOCKED)/sample.txt
+	$(PIP) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# Importers of files: only a folder needs them.
+$(VENV)/.import: $(VENV)/.sample
+	$(PIP) --no-warn-conflicts --no-build-isolation --editable '.[import]'
 	@touch $@
 
 # pip reads dependency groups from version 25.1 on; venv brings an older one on Debian 12.
@@ -223,7 +230,8 @@ $(VENV)/.pip: constraints.txt | $(BIN)/pip
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.sample $(VENV)/.pip clients/python/pyproject.toml
-	$(PIP) --group test --group docs --editable '.[calibration,adaptation,import,sample]' \
+	sh $(LOCKED)/torch.sh $(HASHED)
+	$(PIP) --group test --group docs --editable '.[calibration,torch,adaptation,import,sample]' \
 	  --editable 'clients/python[langchain,llamaindex,haystack,mcp]'
 	@touch $@
 

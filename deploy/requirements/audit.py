@@ -16,7 +16,10 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = Path(__file__).resolve().parent
-FILES = ["service.txt", "milvus.txt", "calibration.txt", "torch.txt", "gpu.txt", "mcp.txt", "build.txt"]
+FILES = [
+    "service.txt", "milvus.txt", "calibration.txt", "sample.txt", "sentence-transformers.txt", "torch.txt", "gpu.txt", "mcp.txt",
+    "build.txt",
+]  # fmt: skip
 SERVICES = {"pypi": "the package index", "osv": "OSV"}  # services of pip-audit; the first needs no further host
 
 

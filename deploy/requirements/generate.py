@@ -16,33 +16,42 @@ SERVICE = ["pgvector", "signing", "storage", "traces"]  # extras of pyproject.to
 # The image service-milvus: with pandas, which Milvus needs, the image service would exceed its limit of 450 MB.
 MILVUS = [*SERVICE, "milvus"]
 CLIENT = "clients/python/pyproject.toml"  # the image mcp has its extra mcp
-CALIBRATION = [*SERVICE, "calibration", "sample"]
+CALIBRATION = ["calibration", "sample"]
+TORCH = [*CALIBRATION, "torch"]
 # PyTorch and the packages that its build with CUDA needs. They have their own file, because the CPU build needs none.
-TORCH = ("torch", "cuda-", "nvidia-", "triton")
+_PYTORCH = ("torch", "cuda-", "nvidia-", "triton")
 
 
 def main() -> None:
     """Write every file; if uv cannot resolve one, its message says which pins conflict."""
     service = _compiled(["pyproject.toml", *_extras(SERVICE)], _blocks("service.txt"))
     _write("service.txt", service)
-    # milvus.txt is installed on top of service.txt or calibration.txt, as the quickstart needs no client of Milvus.
+    # milvus.txt is installed on top of service.txt.
     with_milvus = _compiled(["pyproject.toml", *_extras(MILVUS)], service | _blocks("milvus.txt"))
     _write("milvus.txt", {name: block for name, block in with_milvus.items() if name not in service})
     _write("gpu.txt", _compiled(["deploy/requirements/gpu.in"], _blocks("gpu.txt")))
     _write("build.txt", _compiled(["deploy/requirements/build.in"], _blocks("build.txt")))
     _write("mcp.txt", _compiled([CLIENT, "--extra=mcp"], _blocks("mcp.txt")))
-    previous = _blocks("calibration.txt") | _blocks("torch.txt")
-    blocks = _compiled(["pyproject.toml", *_extras(CALIBRATION)], previous)
-    torch = {name: block for name, block in blocks.items() if name.startswith(TORCH)}
-    _write("torch.txt", torch)
-    _write("calibration.txt", {name: block for name, block in blocks.items() if name not in torch})
+    previous = _blocks("calibration.txt")
+    calibration = _compiled(["pyproject.toml", *_extras(CALIBRATION)], service | previous)
+    _write("calibration.txt", calibration)
+    _write("sample.txt", _compiled(["deploy/requirements/sample.in"], _blocks("sample.txt"), "--no-deps"))
+    # These two are installed on top of calibration.txt.
+    previous |= _blocks("sentence-transformers.txt") | _blocks("torch.txt")
+    blocks = _compiled(["pyproject.toml", *_extras(TORCH)], previous | calibration)
+    added = {name: block for name, block in blocks.items() if name not in calibration}
+    _write("torch.txt", {name: block for name, block in added.items() if name.startswith(_PYTORCH)})
+    _write(
+        "sentence-transformers.txt",
+        {name: block for name, block in added.items() if not name.startswith(_PYTORCH)},
+    )
 
 
 def _extras(names: list[str]) -> list[str]:
     return [f"--extra={name}" for name in names]
 
 
-def _compiled(source: list[str], previous: dict[str, str]) -> dict[str, str]:
+def _compiled(source: list[str], previous: dict[str, str], *options: str) -> dict[str, str]:
     """Return each requirement with its hashes, by name; previous versions are kept unless constraints.txt differs."""
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "requirements.txt"
@@ -56,9 +65,9 @@ def _compiled(source: list[str], previous: dict[str, str]) -> dict[str, str]:
             *sys.argv[1:],
             f"--output-file={output}",
         ]
-        options = ["--universal", "--python-version=3.11", "--generate-hashes", "--constraints=constraints.txt"]
+        every = [*options, "--universal", "--python-version=3.11", "--generate-hashes", "--constraints=constraints.txt"]
         quiet = ["--quiet", "--no-annotate", "--no-header", "--system-certs"]
-        subprocess.run([*uv, *options, *quiet], cwd=ROOT, check=True)  # noqa: S603 (uv, with the arguments above)
+        subprocess.run([*uv, *every, *quiet], cwd=ROOT, check=True)  # noqa: S603 (uv, with the arguments above)
         return _parsed(output.read_text(encoding="utf-8"))
 
 

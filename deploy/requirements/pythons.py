@@ -14,7 +14,7 @@ from pathlib import Path
 from packaging.specifiers import SpecifierSet
 
 ROOT = Path(__file__).resolve().parents[2]
-EXTRAS = ["calibration", "adaptation", "import", "sample"]  # of `make test`
+EXTRAS = ["calibration", "torch", "adaptation", "import", "sample"]  # of `make test`
 GROUPS = ["test", "docs"]
 CLIENT_EXTRAS = ["langchain", "llamaindex", "haystack", "mcp"]
 MINORS = ["3.11", "3.12", "3.13", "3.14"]  # tests/machines runs them; the classifiers list those that passed
