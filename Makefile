@@ -209,13 +209,13 @@ $(BIN)/pip:
 	@sh deploy/requirements/python.sh $(PYTHON)
 	$(PYTHON) -m venv $(VENV)
 
-# A mark for each set of packages, so that any order of targets installs each set once.
+# A mark for each set of packages, so that any order of targets installs each set once. Python compiles what it imports, a third of it.
 # Packages of the images are installed by hash, with setuptools, which then builds taugate. Packages that only tests, development and
 # benchmarks need are pinned by constraints.txt, without hashes.
 HASHED := $(BIN)/pip --quiet --disable-pip-version-check
 LOCKED := deploy/requirements
 $(VENV)/.sample: pyproject.toml constraints.txt $(wildcard src/taugate/retrieval/encoder/*.[ch] $(LOCKED)/*.txt) | $(BIN)/pip
-	$(HASHED) install --no-deps --require-hashes --requirement $(LOCKED)/calibration.txt --requirement $(LOCKED)/sample.txt
+	$(HASHED) install --no-compile --no-deps --require-hashes --requirement $(LOCKED)/calibration.txt --requirement $(LOCKED)/sample.txt
 	$(PIP) --no-deps --no-build-isolation --editable .
 	@touch $@
 

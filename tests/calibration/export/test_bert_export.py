@@ -66,6 +66,7 @@ def test_random_folder_exported_equals_pytorch(kind: str, dtype: str, tmp_path: 
 def test_long_window_in_blocks_equals_pytorch(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(weights, "LONG_TEXT", 64)
     monkeypatch.setattr(weights, "QUERY_BLOCK", 16)
+    monkeypatch.setenv("TAUGATE_CACHE", str(tmp_path / "cache"))
     encoder = check_equal(saved(kind, tmp_path))
     operators = {node.op_type for node in onnx.load(encoder.folder / MODEL).graph.node}
     assert ("Loop" in operators) == (kind != "mpnet")

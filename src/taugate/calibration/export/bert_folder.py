@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 KINDS = ("bert", "roberta", "xlm-roberta", "mpnet")
+HEADS = "heads"  # the graph's constant with the shape of its heads, (…, …, number, width)
 WORDS = "embeddings.word_embeddings.weight"
 _WEIGHTS = "model.safetensors"
 # Options of sentence-transformers that change what a text becomes, with the only value that the graph can have.

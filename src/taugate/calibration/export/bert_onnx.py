@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
 from taugate.calibration.export import weights
-from taugate.calibration.export.bert_folder import WORDS, BertFolder
+from taugate.calibration.export.bert_folder import HEADS, WORDS, BertFolder
 from taugate.errors import EncoderError
 from taugate.retrieval.encoder.graph import DATA, MODEL
 
@@ -165,7 +165,7 @@ class _Graph:
         names = {role: f"{layer}.{name}" for role, name in (_MPNET if self._model.kind == "mpnet" else _BERT).items()}
         hidden = self._model.weights[WORDS].shape[1]
         width = hidden // self._model.heads
-        shape = self.constant("heads", [0, 0, self._model.heads, width])
+        shape = self.constant(HEADS, [0, 0, self._model.heads, width])
 
         def split(role: str, *order: int) -> str:
             return self("Transpose", self("Reshape", self._product(names[role], x), shape), perm=order)

@@ -124,13 +124,13 @@ def _write_bert(model: BertFolder, revision: str, target: Path, similarity: Simi
         config = config.model_copy(update={"dimension": config.dimension + 1, "max_norm": longest})
         write_config(config, target)
         encoder = ExportedEncoder.load(target)
-    measured: dict[str, object] = {"pair_lone_texts": depends_on_company(encoder)}
+    difference = None  # that of PyTorch is not recorded, so that the files are the same without it
     if revision == GOLDEN_REVISION:
-        measured["max_cosine_difference"] = checked_difference(
-            largest_distance(np.load(GOLDEN), encoder.encode(GOLDEN_PROBES, "query")), model.name
-        )
+        golden = largest_distance(np.load(GOLDEN), encoder.encode(GOLDEN_PROBES, "query"))
+        difference = checked_difference(golden, model.name)
     elif all(find_spec(package.replace("-", "_")) for package in _PYTORCH):
         from taugate.calibration.export.onnx_export import difference_from_pytorch
 
         checked_difference(difference_from_pytorch(model.declared.folder, encoder), model.name)
+    measured = {"max_cosine_difference": difference, "pair_lone_texts": depends_on_company(encoder)}
     write_config(config.model_copy(update=measured), target)
