@@ -41,10 +41,7 @@ def main() -> None:
     blocks = _compiled(["pyproject.toml", *_extras(TORCH)], previous | calibration)
     added = {name: block for name, block in blocks.items() if name not in calibration}
     _write("torch.txt", {name: block for name, block in added.items() if name.startswith(_PYTORCH)})
-    _write(
-        "sentence-transformers.txt",
-        {name: block for name, block in added.items() if not name.startswith(_PYTORCH)},
-    )
+    _write("sentence-transformers.txt", {name: block for name, block in added.items() if not name.startswith(_PYTORCH)})
 
 
 def _extras(names: list[str]) -> list[str]:

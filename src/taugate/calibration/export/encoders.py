@@ -11,16 +11,16 @@ import numpy as np
 from taugate.calibration.export.bert_folder import BertFolder, NeedsPyTorchError
 from taugate.calibration.export.model_folder import ModelFolder
 from taugate.calibration.export.probes import (
-    PAD_MULTIPLE,
     PROBES,
     checked_difference,
+    config_of,
     depends_on_company,
     largest_distance,
     max_norm_of,
     write_config,
 )
 from taugate.errors import EncoderError
-from taugate.retrieval.encoder.encoder import EncoderConfig, ExportedEncoder, Similarity
+from taugate.retrieval.encoder.encoder import ExportedEncoder, Similarity
 from taugate.retrieval.encoder.tokenizer import TOKENIZER
 
 # PyTorch's vectors of some probes by the default encoder, and the digest of the folder that it was run on.
@@ -98,25 +98,13 @@ def pytorch_versions(reason: str) -> list[str]:
 
 
 def _write_bert(model: BertFolder, revision: str, target: Path, similarity: Similarity) -> None:
-    from taugate.calibration.export.bert_onnx import write_graph  # imports onnx
+    from taugate.calibration.export.bert_onnx import write_bert  # imports onnx
 
     tokenizer = model.tokenizer()
     (target / TOKENIZER).write_text(tokenizer.to_str(pretty=True), encoding="utf-8")
-    write_graph(model, target, unit=similarity == "cosine")
-    stored_type = model.declared.stored_type
-    config = EncoderConfig(
-        name=model.name,
-        revision=revision,
-        dimension=model.dimension,
-        max_length=model.max_length,
-        pooling=model.pooling,
-        query_prompt=model.prompt("query"),
-        document_prompt=model.prompt("document", "passage", "corpus"),
-        pad_multiple=PAD_MULTIPLE,
-        pair_lone_texts=False,
-        stored_type=None if stored_type == "F32" else stored_type,
-        assumed_pooling=model.declared.assumes_pooling,
-    )
+    write_bert(model, target, unit=similarity == "cosine")
+    measures = (model.dimension, model.max_length, model.pooling)
+    config = config_of(model.declared, model.name, revision, measures, model.prompts)
     write_config(config, target)
     encoder = ExportedEncoder.load(target)
     if similarity == "dot":

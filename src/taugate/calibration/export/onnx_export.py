@@ -15,9 +15,9 @@ from sentence_transformers import SentenceTransformer
 from taugate.calibration.export.model_folder import ModelFolder
 from taugate.calibration.export.probes import (
     MAX_COSINE_DIFFERENCE,
-    PAD_MULTIPLE,
     PROBES,
     checked_difference,
+    config_of,
     depends_on_company,
     largest_distance,
     max_norm_of,
@@ -27,7 +27,6 @@ from taugate.calibration.export.torch_model import (
     is_transformer,
     load_model,
     pooling,
-    prompt_of,
     query_route,
     refuse_unknown_modules,
     tokenizer_of,
@@ -68,20 +67,10 @@ def export(declared: ModelFolder, name: str, revision: str, target: Path, simila
     model = _loaded(folder, name)
     tokenizer, max_length = tokenizer_of(model, name)
     (target / TOKENIZER).write_text(tokenizer.to_str(pretty=True), encoding="utf-8")
-    config = EncoderConfig(
-        name=name,
-        revision=revision,
-        dimension=int(model.truncate_dim or model.get_embedding_dimension() or 0),
-        max_length=max_length,
-        pooling=pooling(model),
-        query_prompt=prompt_of(model, "query"),
-        document_prompt=prompt_of(model, "document", "passage", "corpus"),
-        special_tokens=is_transformer(model),
-        pad_multiple=PAD_MULTIPLE if is_transformer(model) else 1,
-        pair_lone_texts=False,
-        stored_type=None if declared.stored_type == "F32" else declared.stored_type,
-        assumed_pooling=declared.assumes_pooling,
-    )
+    measures = (int(model.truncate_dim or model.get_embedding_dimension() or 0), max_length, pooling(model))
+    config = config_of(declared, name, revision, measures, model.prompts)
+    if not is_transformer(model):
+        config = config.model_copy(update={"special_tokens": False, "pad_multiple": 1})
     unit = similarity == "cosine"
     expected = ProbeVectors.of(model, config, _batch_size(model, max_length), unit=unit)
     if not unit:

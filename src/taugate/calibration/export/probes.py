@@ -1,14 +1,17 @@
 """The texts on which an exported encoder is checked, and what they show of it."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
+from taugate.calibration.export.model_folder import ModelFolder
 from taugate.errors import EncoderError
 from taugate.retrieval.encoder.encoder import CONFIG, EncoderConfig, ExportedEncoder
 from taugate.retrieval.release.golden import TOLERANCE
 from taugate.retrieval.vectors import Float32, max_norm_above
 
+Prompts = Mapping[str, str | None]  # by name; sentence-transformers adds empty ones
 _SENTENCE = "The threshold of a retrieval system decides which of the passages it has found are worth reading. "
 PROBES = [
     "?",
@@ -32,7 +35,40 @@ MAX_COSINE_DIFFERENCE = TOLERANCE**2 / 2
 
 # With padding, more queries share a batch, so several are encoded 4 to 9 % faster; a single query is as fast as before
 # (docs/benchmarks/encoder.md).
-PAD_MULTIPLE = 4
+_PAD_MULTIPLE = 4
+
+
+def config_of(
+    declared: ModelFolder, name: str, revision: str, measures: tuple[int, int, str], prompts: Prompts
+) -> EncoderConfig:
+    """Return the configuration of an exported transformer before it is checked.
+
+    Args:
+        declared: Declarations of its folder.
+        name: Name to record.
+        revision: Revision to record.
+        measures: Dimension of a vector, longest text in tokens, pooling.
+        prompts: Prompts by name.
+    """
+    dimension, max_length, pooling = measures
+    return EncoderConfig(
+        name=name,
+        revision=revision,
+        dimension=dimension,
+        max_length=max_length,
+        pooling=pooling,
+        query_prompt=prompt_of(prompts, "query"),
+        document_prompt=prompt_of(prompts, "document", "passage", "corpus"),
+        pad_multiple=_PAD_MULTIPLE,
+        pair_lone_texts=False,
+        stored_type=None if declared.stored_type == "F32" else declared.stored_type,
+        assumed_pooling=declared.assumes_pooling,
+    )
+
+
+def prompt_of(prompts: Prompts, *names: str) -> str:
+    """Return the first prompt with these names that is not empty."""
+    return next((prompt for name in names if (prompt := prompts.get(name))), "")
 
 
 def max_norm_of(documents: Float32) -> float:
