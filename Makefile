@@ -29,7 +29,7 @@ comma := ,
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-23s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-quickstart: $(VENV)/.sample $(if $(ARGS),$(VENV)/.import) ## install, calibrate on the sample corpus and serve on port 8000; your own files: ARGS=FOLDER
+quickstart: $(VENV)/$(if $(ARGS),.import,.sample) ## install, calibrate on the sample corpus and serve on port 8000; your own files: ARGS=FOLDER
 	$(BIN)/taugate quickstart $(ARGS)
 
 test: $(VENV)/.test ## install and run the tests; ARGS=tests/service for some, KERNEL=avx2 as on a slower processor
@@ -213,16 +213,19 @@ $(BIN)/pip:
 	@sh deploy/requirements/python.sh $(PYTHON)
 	$(PYTHON) -m venv $(VENV)
 
-# A mark for each set of packages, so that any order of targets installs each set once.
+# A mark for each set of packages, so that any order of targets installs each set once. Python compiles what it imports, a third of it.
 # Packages of the images are installed by hash, with setuptools, which then builds taugate. Packages that only tests, development and
 # benchmarks need are pinned by constraints.txt, without hashes.
-$(VENV)/.sample: pyproject.toml constraints.txt $(wildcard plugins/*/pyproject.toml plugins/kernel/src/taugate_kernel/*.[ch] deploy/requirements/*.txt) | $(BIN)/pip
-	sh deploy/requirements/calibration.sh $(BIN)/pip --quiet --disable-pip-version-check
-	$(PIP) --no-build-isolation --editable '.[calibration,sample]' $(call EDITABLE,$(PLUGINS))
+HASHED := $(BIN)/pip --quiet --disable-pip-version-check
+LOCKED := deploy/requirements
+$(VENV)/.sample: pyproject.toml constraints.txt $(wildcard plugins/*/pyproject.toml plugins/kernel/src/taugate_kernel/*.[ch] $(LOCKED)/*.txt) | $(BIN)/pip
+	$(HASHED) install --no-compile --no-deps --require-hashes --requirement $(LOCKED)/calibration.txt --requirement $(LOCKED)/sample.txt
+	$(PIP) --no-deps --no-build-isolation --editable . $(call EDITABLE,$(PLUGINS))
 	@touch $@
 
+# Importers of files: only a folder needs them.
 $(VENV)/.import: $(VENV)/.sample plugins/import/pyproject.toml
-	$(PIP) --no-build-isolation $(call EDITABLE,import)
+	$(PIP) --no-warn-conflicts --no-build-isolation $(call EDITABLE,import)
 	@touch $@
 
 # pip reads dependency groups from version 25.1 on; venv brings an older one on Debian 12.
@@ -231,7 +234,8 @@ $(VENV)/.pip: constraints.txt | $(BIN)/pip
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.sample $(VENV)/.pip clients/python/pyproject.toml
-	$(PIP) --group test --group docs --no-build-isolation --editable '.[calibration,sample]' $(call EDITABLE,$(ALL_PLUGINS)) \
+	sh $(LOCKED)/torch.sh $(HASHED)
+	$(PIP) --group test --group docs --no-build-isolation --editable '.[calibration,torch,sample]' $(call EDITABLE,$(ALL_PLUGINS)) \
 	  --editable 'clients/python[langchain,llamaindex,haystack,mcp]'
 	@touch $@
 

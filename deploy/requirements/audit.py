@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = Path(__file__).resolve().parent
-FILES = ["service.txt", "milvus.txt", "calibration.txt", "torch.txt", "gpu.txt", "mcp.txt", "build.txt"]
+_NAMES = "service milvus calibration sample sentence-transformers torch gpu mcp build"
+FILES = [f"{name}.txt" for name in _NAMES.split()]
 SERVICES = {"pypi": "the package index", "osv": "OSV"}  # services of pip-audit; the first needs no further host
 
 

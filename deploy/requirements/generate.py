@@ -24,26 +24,32 @@ SERVICE = {
 # The image service-milvus: with pandas, which Milvus needs, the image service would exceed its limit of 450 MB.
 MILVUS = {**SERVICE, "plugins/engines": ["pgvector", "milvus"]}
 CLIENT = "clients/python"  # the image mcp has its extra mcp
-CALIBRATION = {**SERVICE, ".": [*SERVICE["."], "calibration", "sample"], "plugins/adapt": [], "plugins/label": []}
+CALIBRATION = {**SERVICE, ".": [*SERVICE["."], "calibration", "sample"], "plugins/label": []}
+TORCH = {**CALIBRATION, ".": [*CALIBRATION["."], "torch"], "plugins/adapt": []}
 # PyTorch and the packages that its build with CUDA needs. They have their own file, because the CPU build needs none.
-TORCH = ("torch", "cuda-", "nvidia-", "triton")
+_PYTORCH = ("torch", "cuda-", "nvidia-", "triton")
 
 
 def main() -> None:
     """Write every file; if uv cannot resolve one, its message says which pins conflict."""
     service = _compiled(asked(SERVICE), _blocks("service.txt"))
     _write("service.txt", service)
-    # milvus.txt is installed on top of service.txt or calibration.txt, as the quickstart needs no client of Milvus.
+    # milvus.txt is installed on top of service.txt.
     with_milvus = _compiled(asked(MILVUS), service | _blocks("milvus.txt"))
     _write("milvus.txt", {name: block for name, block in with_milvus.items() if name not in service})
     _write("gpu.txt", _compiled(_lines("gpu.in"), _blocks("gpu.txt")))
     _write("build.txt", _compiled(_lines("build.in"), _blocks("build.txt")))
     _write("mcp.txt", _compiled(asked({CLIENT: ["mcp"]}), _blocks("mcp.txt")))
-    previous = _blocks("calibration.txt") | _blocks("torch.txt")
-    blocks = _compiled(asked(CALIBRATION), previous)
-    torch = {name: block for name, block in blocks.items() if name.startswith(TORCH)}
-    _write("torch.txt", torch)
-    _write("calibration.txt", {name: block for name, block in blocks.items() if name not in torch})
+    previous = _blocks("calibration.txt")
+    calibration = _compiled(asked(CALIBRATION), service | previous)
+    _write("calibration.txt", calibration)
+    _write("sample.txt", _compiled(_lines("sample.in"), _blocks("sample.txt"), "--no-deps"))
+    # These two are installed on top of calibration.txt.
+    previous |= _blocks("sentence-transformers.txt") | _blocks("torch.txt")
+    blocks = _compiled(asked(TORCH), previous | calibration)
+    added = {name: block for name, block in blocks.items() if name not in calibration}
+    _write("torch.txt", {name: block for name, block in added.items() if name.startswith(_PYTORCH)})
+    _write("sentence-transformers.txt", {name: block for name, block in added.items() if not name.startswith(_PYTORCH)})
 
 
 def asked(folders: dict[str, list[str]]) -> list[str]:
@@ -64,7 +70,7 @@ def _lines(name: str) -> list[str]:
     return (FOLDER / name).read_text(encoding="utf-8").splitlines()
 
 
-def _compiled(lines: list[str], previous: dict[str, str]) -> dict[str, str]:
+def _compiled(lines: list[str], previous: dict[str, str], *options: str) -> dict[str, str]:
     """Return each requirement with its hashes, by name; previous versions are kept unless constraints.txt differs."""
     with tempfile.TemporaryDirectory() as folder:
         source, output = Path(folder) / "requirements.in", Path(folder) / "requirements.txt"
@@ -79,9 +85,9 @@ def _compiled(lines: list[str], previous: dict[str, str]) -> dict[str, str]:
             *sys.argv[1:],
             f"--output-file={output}",
         ]
-        options = ["--universal", "--python-version=3.11", "--generate-hashes", "--constraints=constraints.txt"]
+        every = [*options, "--universal", "--python-version=3.11", "--generate-hashes", "--constraints=constraints.txt"]
         quiet = ["--quiet", "--no-annotate", "--no-header", "--system-certs"]
-        subprocess.run([*uv, *options, *quiet], cwd=ROOT, check=True)  # noqa: S603 (uv, with the arguments above)
+        subprocess.run([*uv, *every, *quiet], cwd=ROOT, check=True)  # noqa: S603 (uv, with the arguments above)
         return _parsed(output.read_text(encoding="utf-8"))
 
 

@@ -18,7 +18,7 @@ from deploy.requirements.generate import asked
 ROOT = Path(__file__).resolve().parents[2]
 # By folder, what `make test` installs, with extras.
 FOLDERS = {
-    ".": ["calibration", "sample"],
+    ".": ["calibration", "torch", "sample"],
     "clients/python": ["langchain", "llamaindex", "haystack", "mcp"],
     **{f"plugins/{path.name}": [] for path in sorted((ROOT / "plugins").iterdir())},
 }

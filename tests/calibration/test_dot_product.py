@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 import taugate
 from taugate.calibration.encoding.input_options import InputOptions
 from taugate.calibration.encoding.source import cheaper_encoder, exported_encoder
-from taugate.calibration.export.onnx_export import PROBES
+from taugate.calibration.export.probes import PROBES
 from taugate.calibration.recalibration.settings import inherited_encoder
 from taugate.cli import main as cli
 from taugate.errors import EncoderError, InputError

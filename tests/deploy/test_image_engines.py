@@ -29,7 +29,7 @@ def installed(stage: str) -> set[str]:
         return set()
     base, lines = stages()[stage]
     before = [base, *re.findall(r"COPY --from=(\S+) /opt/taugate ", lines)]
-    script = (FOLDER / "calibration.sh").read_text(encoding="utf-8") if "sh calibration.sh" in lines else ""
+    script = (FOLDER / "torch.sh").read_text(encoding="utf-8") if "sh torch.sh" in lines else ""
     files = re.findall(r'(?:\$\{PIP\}|"\$@") install .*--requirement "?(?:\$folder/)?([\w-]+\.txt)', lines + script)
     return set(files).union(*map(installed, before))
 
@@ -45,7 +45,10 @@ def clients(target: str) -> set[str]:
 def test_images_install_expected_requirements() -> None:
     assert {name for name, (base, _) in stages().items() if base == "serving"} == set(SERVING)
     assert installed("service") == {"service.txt"}
-    assert installed("calibration") == {"torch-cpu.txt", "torch.txt", "calibration.txt", "milvus.txt"}
+    calibration = {"service.txt", "calibration.txt", "milvus.txt", "sample.txt"}
+    assert installed("calibration") == calibration
+    with_torch = {"torch-cpu.txt", "torch.txt", "sentence-transformers.txt"}
+    assert installed("calibration-torch") == calibration | with_torch
     assert clients("mcp") == set()
 
 

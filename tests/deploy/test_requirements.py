@@ -60,11 +60,12 @@ def test_stale_lock_is_detected() -> None:
     [
         (["service.txt"], generate.SERVICE),
         (["service.txt", "milvus.txt"], generate.MILVUS),
-        (["calibration.txt", TORCH], generate.CALIBRATION),
-        (["calibration.txt", TORCH, "milvus.txt"], generate.CALIBRATION | {ENGINES: generate.MILVUS[ENGINES]}),
+        (["calibration.txt"], generate.CALIBRATION),
+        (["calibration.txt", "sentence-transformers.txt", TORCH], generate.TORCH),
+        (["service.txt", "calibration.txt", "milvus.txt"], generate.CALIBRATION | {ENGINES: generate.MILVUS[ENGINES]}),
         (["mcp.txt"], {generate.CLIENT: ["mcp"]}),
     ],
-    ids=["service", "service-milvus", "quickstart", "calibration", "mcp"],
+    ids=["service", "service-milvus", "quickstart", "torch", "calibration", "mcp"],
 )
 def test_locks_equal_pyproject_dependencies(files: list[str], folders: dict[str, list[str]]) -> None:
     direct = [item for item in map(Requirement, generate.asked(folders)) if needed(item, set())]
@@ -87,8 +88,8 @@ def plugins(folders: dict[str, list[str]]) -> set[str]:
     return {folder.removeprefix("plugins/") for folder in folders if folder.startswith("plugins/")}
 
 
-def test_build_and_gpu_locks_equal_inputs() -> None:
-    for name in ("build", "gpu"):
+def test_locks_of_inputs_equal_them() -> None:
+    for name in ("build", "gpu", "sample"):
         lock = locked(f"{name}.txt")
         lines = (FOLDER / f"{name}.in").read_text(encoding="utf-8").splitlines()
         asked = [Requirement(line) for line in lines if not line.startswith("#")]
@@ -96,7 +97,7 @@ def test_build_and_gpu_locks_equal_inputs() -> None:
             name: each.specifier for name, each in lock.items()
         }.items()
     (backend,) = map(Requirement, PYPROJECT["build-system"]["requires"])
-    for file in ("build.txt", "calibration.txt"):
+    for file in ("build.txt", "sample.txt"):
         assert backend.specifier.contains(version(locked(file)[backend.name]))
 
 
@@ -122,13 +123,18 @@ def test_pytorch_builds_have_same_version() -> None:
 
 def test_installs_are_checked_by_hash() -> None:
     """What pip installs has a hash each, or is the wheel of taugate that the same Dockerfile has built."""
-    script = (FOLDER / "calibration.sh").read_text(encoding="utf-8")
+    script = (FOLDER / "torch.sh").read_text(encoding="utf-8")
     installs = re.findall(r"(?:\$\{PIP\}|/pip|\"\$@\") (?:install|wheel) [^&;\n]*", DOCKERFILE + script)
     assert len(installs) >= 8
     checked = ("--require-hashes", "install --no-deps --no-index /wheel/", "wheel --no-deps --no-build-isolation")
     assert [line for line in installs if not any(part in line for part in checked)] == []
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    assert makefile.index("calibration.sh $(BIN)/pip") < makefile.index("$(PIP) --no-build-isolation --editable")
+    quickstart = makefile[makefile.index("$(VENV)/.sample:") : makefile.index("$(VENV)/.import:")]
+    assert re.findall(r"(?<=\t).*(?=\n)", quickstart)[:2] == [
+        "$(HASHED) install --no-compile --no-deps --require-hashes --requirement $(LOCKED)/calibration.txt "
+        "--requirement $(LOCKED)/sample.txt",
+        "$(PIP) --no-deps --no-build-isolation --editable .",
+    ]
 
 
 def test_audit_covers_all_files() -> None:

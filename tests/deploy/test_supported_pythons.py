@@ -114,7 +114,7 @@ TORCH = next(pin for name, pin in pins().items() if name == "torch")
 
 
 def installed_with(pip: str, tmp_path: Path) -> tuple[list[str], str]:
-    """The commands that calibration.sh gives to pip, and what it writes to stderr.
+    """The commands that torch.sh gives to pip, and what it writes to stderr.
 
     Args:
         pip: The script that stands in.
@@ -122,7 +122,7 @@ def installed_with(pip: str, tmp_path: Path) -> tuple[list[str], str]:
     log = tmp_path / "log"
     (tmp_path / "pip").write_text(f'#!/bin/sh\necho "$@" >>{log}\n{pip}\n')
     (tmp_path / "pip").chmod(0o755)
-    command = ["sh", str(FOLDER / "calibration.sh"), str(tmp_path / "pip"), "--quiet"]
+    command = ["sh", str(FOLDER / "torch.sh"), str(tmp_path / "pip"), "--quiet"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return [Path(line.split()[-1]).name for line in log.read_text().splitlines()], done.stderr
 
@@ -134,7 +134,7 @@ esac"""
 
 def test_missing_cpu_build_warns_of_size(tmp_path: Path) -> None:
     commands, said = installed_with(NO_CPU_BUILD, tmp_path)
-    assert commands == ["freeze", "torch-cpu.txt", "torch.txt", "calibration.txt"]
+    assert commands == ["freeze", "torch-cpu.txt", "torch.txt", "sentence-transformers.txt"]
     for words in ("2.7 GB to download and 4.6 GB on disk", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "Ctrl-C"):
         assert words in said
     assert "ERROR" not in said
@@ -142,7 +142,7 @@ def test_missing_cpu_build_warns_of_size(tmp_path: Path) -> None:
 
 def test_cpu_build_is_preferred(tmp_path: Path) -> None:
     commands, said = installed_with("", tmp_path)
-    assert (commands, said) == (["freeze", "torch-cpu.txt", "calibration.txt"], "")
+    assert (commands, said) == (["freeze", "torch-cpu.txt", "sentence-transformers.txt"], "")
 
 
 def test_failed_download_shows_pip_message(tmp_path: Path) -> None:
@@ -154,13 +154,13 @@ def test_failed_download_shows_pip_message(tmp_path: Path) -> None:
 @pytest.mark.parametrize("line", [f"torch=={TORCH}", f"torch=={TORCH}+cpu", f"torch @ file:///w/torch-{TORCH}+cpu.whl"])
 def test_matching_pytorch_is_kept(line: str, tmp_path: Path) -> None:
     commands, _ = installed_with(f'case $* in *freeze) echo "{line}";; esac', tmp_path)
-    assert commands == ["freeze", "calibration.txt"]
+    assert commands == ["freeze", "sentence-transformers.txt"]
 
 
 @pytest.mark.parametrize("line", ["torch==1.0.0", f"torchvision=={TORCH}"])
 def test_another_pytorch_is_replaced(line: str, tmp_path: Path) -> None:
     commands, _ = installed_with(f'case $* in *freeze) echo "{line}";; esac', tmp_path)
-    assert commands == ["freeze", "torch-cpu.txt", "calibration.txt"]
+    assert commands == ["freeze", "torch-cpu.txt", "sentence-transformers.txt"]
 
 
 def test_containers_use_pip_settings(tmp_path: Path) -> None:

@@ -293,6 +293,6 @@ def _without_installations(text: str) -> str:
             distribution = FOLDERS[installed[1]]
             extras = {name for name in (installed[2] or "").split(",") if name}
             assert extras <= EXTRAS[distribution], f"no such extra: {extras - EXTRAS[distribution]}"
-        else:
+        elif not re.fullmatch(r"pip install --no-deps [\w.=-]+", line):
             lines.append(line)
     return "\n".join(lines)

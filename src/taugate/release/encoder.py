@@ -72,8 +72,9 @@ class EncoderConfig(BaseModel):
         special_tokens: Whether the tokenizer adds special tokens.
         pad_multiple: Texts are padded to a multiple of this many tokens, so that more texts share a batch.
         pair_lone_texts: Whether a text alone in its batch gets other last bits than in a larger batch.
-        max_cosine_difference: Largest 1 − cosine between PyTorch and the graph over the texts checked at export. Of an
-            endpoint: largest difference of the cosine of two texts between two replies.
+        max_cosine_difference: Largest 1 − cosine between PyTorch and the graph over the texts checked at export; None,
+            and not written, if PyTorch was not needed. Of an endpoint: largest difference of the cosine of two texts
+            between two replies.
         stored_type: Type of the source's weights if they are not stored in float32, such as BF16; else None.
         assumed_pooling: Whether the source declares no pooling, so that the mean of all tokens was taken.
         endpoint: The endpoint that encodes if `runtime` is endpoint; else None, and not written.
@@ -96,7 +97,7 @@ class EncoderConfig(BaseModel):
     special_tokens: bool = True
     pad_multiple: int = Field(default=1, ge=1, le=_MAX_PADDING)
     pair_lone_texts: bool = True
-    max_cosine_difference: float
+    max_cosine_difference: float | None = Field(default=None, exclude_if=lambda value: value is None)
     stored_type: str | None = Field(default=None, max_length=16, exclude_if=lambda value: value is None)
     assumed_pooling: bool = Field(default=False, exclude_if=lambda value: not value)
     endpoint: EndpointRecord | None = Field(default=None, exclude_if=lambda value: value is None)

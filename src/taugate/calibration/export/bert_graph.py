@@ -15,6 +15,7 @@ import onnx
 from onnx import numpy_helper
 
 from taugate.calibration.export.bert import Bert
+from taugate.calibration.export.bert_folder import HEADS, WORDS
 from taugate.calibration.export.weights import read_weight
 from taugate.policy.arrays import Float32
 from taugate.release.encoder import MODEL
@@ -26,7 +27,6 @@ from taugate.retrieval.rerank.token_encoder import TokenEncoder
 from taugate.storage.tensors import Arrays
 
 _M = TypeVar("_M")
-_WORDS = "embeddings.word_embeddings.weight"
 _DENSE: dict[str, str] = {"out": "attention.output.dense", "up": "intermediate.dense", "down": "output.dense"}
 _LANES = 16  # a head's dimension is a multiple of it in kernel.c
 # Of a vector's component: ten times the effect of rounding, and a thousandth of that of another number of heads.
@@ -104,7 +104,8 @@ def first_reproducing(
 
 def _variants(layout: GraphWeights, hidden: int) -> Iterator[GraphWeights]:
     """Yield the model with every possible number of heads, and with positions from 0 or, as in RoBERTa, from 2."""
-    for dimension, start in itertools.product((64, 32, *range(_LANES, 257, _LANES)), (0, 2)):
+    named = [hidden // layout.heads] if layout.heads > 1 else []
+    for dimension, start in itertools.product((*named, 64, 32, *range(_LANES, 257, _LANES)), (0, 2)):
         if hidden % dimension == 0:
             yield layout.model_copy(update={"heads": hidden // dimension, "first_position": start})
 
@@ -116,7 +117,7 @@ def _gives(model: Bert, ids: Sequence[int], vector: Float32) -> bool:
 
 
 def read_layout(path: Path, *, first_token: bool) -> GraphWeights:
-    """Find the weights of a graph, without the number of heads and the first position.
+    """Find the weights of a graph, without the first position, and without the number of heads if it has no name.
 
     Raises:
         KeyError: If a weight is missing.
@@ -127,8 +128,12 @@ def read_layout(path: Path, *, first_token: bool) -> GraphWeights:
     stored = path.read_bytes()
     graph = onnx.load_from_string(stored).graph
     named = {tensor.name: tensor for tensor in graph.initializer}
+    offsets, end = dict[str, int](), 0
+    for name, tensor in named.items():  # in the order of the file
+        if (start := stored.find(tensor.raw_data, end)) >= end and tensor.raw_data:
+            offsets[name], end = start, start + len(tensor.raw_data)
     products = _products(graph, named)
-    prefix = next(name for name in named if name.endswith(_WORDS)).removesuffix(_WORDS)
+    prefix = next(name for name in named if name.endswith(WORDS)).removesuffix(WORDS)
 
     def place(name: str) -> tuple[int, ...]:
         tensor = named[name]
@@ -136,7 +141,7 @@ def read_layout(path: Path, *, first_token: bool) -> GraphWeights:
             raise ValueError(f"{name} is not in float32")
         if tensor.external_data:
             return int({entry.key: entry.value for entry in tensor.external_data}["offset"]), *tensor.dims
-        return stored.index(numpy_helper.to_array(tensor).tobytes()), *tensor.dims
+        return offsets[name], *tensor.dims
 
     def pair(target: str, weight: str, bias: str) -> dict[str, tuple[int, ...]]:
         return {f"{target}.weight": place(weight), f"{target}.bias": place(bias)}
@@ -145,7 +150,7 @@ def read_layout(path: Path, *, first_token: bool) -> GraphWeights:
         return pair(target, f"{prefix}{name}.LayerNorm.weight", f"{prefix}{name}.LayerNorm.bias")
 
     tensors = {
-        "words": place(f"{prefix}{_WORDS}"),
+        "words": place(f"{prefix}{WORDS}"),
         "positions": place(f"{prefix}embeddings.position_embeddings.weight"),
         "token_types": place(f"{prefix}embeddings.token_type_embeddings.weight"),
         **norm("norm", "embeddings"),
@@ -160,7 +165,8 @@ def read_layout(path: Path, *, first_token: bool) -> GraphWeights:
     if any(size % BLOCK for size in tensors["0.up.weight"][1:]):
         raise ValueError("hidden sizes are no multiples of the kernel's block")
     (epsilon,) = {attribute.f for node in nodes for attribute in node.attribute if attribute.name == "epsilon"}
-    return GraphWeights(heads=1, first_token=first_token, first_position=0, epsilon=epsilon, tensors=tensors)
+    heads = int(numpy_helper.to_array(named[HEADS])[2]) if HEADS in named else 1
+    return GraphWeights(heads=heads, first_token=first_token, first_position=0, epsilon=epsilon, tensors=tensors)
 
 
 def _products(graph: onnx.GraphProto, named: dict[str, onnx.TensorProto]) -> dict[str, tuple[str, str]]:

@@ -86,8 +86,8 @@ class ModelFolder:
         Raises:
             EncoderError: If the model cannot be used; the message says what it is.
         """
-        sentence_config = _json(folder / "config_sentence_transformers.json")
-        declared = _json(folder / "modules.json")
+        sentence_config = declared_json(folder / "config_sentence_transformers.json")
+        declared = declared_json(folder / "modules.json")
         types = [str(module.get("type", "")) for module in declared] if isinstance(declared, list) else []
         kinds = tuple(kind.rsplit(".", 1)[-1] for kind in types)
         _refuse(name, _MODEL_TYPES.get(str(sentence_config.get("model_type"))))
@@ -96,7 +96,7 @@ class ModelFolder:
         for kind in kinds:
             _refuse(name, _MODULES.get(kind))
         if not kinds:
-            config = _json(folder / "config.json")
+            config = declared_json(folder / "config.json")
             for known, reason in _PLAIN.items():
                 if any(known.search(text) for text in (name, *map(str, config.get("architectures") or ()))):
                     _refuse(name, reason)
@@ -164,10 +164,10 @@ class ModelFolder:
 
 def gives_token_vectors(folder: Path) -> bool:
     """Return whether a folder declares a model of late interaction, of sentence-transformers, PyLate or ColBERT."""
-    declared = _json(folder / "config_sentence_transformers.json").get("model_type")
+    declared = declared_json(folder / "config_sentence_transformers.json").get("model_type")
     if declared is not None:
         return _MODEL_TYPES.get(str(declared)) == _MANY_VECTORS
-    return _COLBERT in (_json(folder / "config.json").get("architectures") or ())
+    return _COLBERT in (declared_json(folder / "config.json").get("architectures") or ())
 
 
 def check_modules(kinds: Collection[str], name: str) -> None:
@@ -200,10 +200,10 @@ def _refuse(name: str, reason: str | None) -> None:
 
 def _pools_prompt(folder: Path, modules: list[dict[str, Json]]) -> bool:
     paths = (str(module.get("path", "")) for module in modules if str(module.get("type")).endswith("Pooling"))
-    return all(_json(folder / path / "config.json").get("include_prompt", True) for path in paths)
+    return all(declared_json(folder / path / "config.json").get("include_prompt", True) for path in paths)
 
 
-def _json(path: Path) -> Any:  # noqa: ANN401 (any JSON value)
+def declared_json(path: Path) -> Any:  # noqa: ANN401 (any JSON value)
     """Return the content of a JSON file; an empty object if it is missing or damaged, which loading will report."""
     try:
         return json.loads(path.read_bytes())

@@ -1,6 +1,6 @@
 """Export a sentence-transformers model to ONNX, with pooling and normalisation, and check it against PyTorch.
 
-Only this module and torch_model.py import PyTorch.
+BERT-like models do not need it (encoders.py).
 """
 
 import gc
@@ -8,17 +8,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper, shape_inference
 from sentence_transformers import SentenceTransformer
 
 from taugate.calibration.export.model_folder import ModelFolder
+from taugate.calibration.export.probes import (
+    MAX_COSINE_DIFFERENCE,
+    PROBES,
+    checked_difference,
+    config_of,
+    depends_on_company,
+    largest_distance,
+    max_norm_of,
+    write_config,
+)
 from taugate.calibration.export.torch_model import (
     is_transformer,
     load_model,
     pooling,
-    prompt_of,
     query_route,
     refuse_unknown_modules,
     tokenizer_of,
@@ -28,48 +36,24 @@ from taugate.calibration.export.weights import needs_separate_weights
 from taugate.errors import EncoderError
 from taugate.policy.arrays import Float32
 from taugate.release.adaptation import DOCUMENTS
-from taugate.release.encoder import CONFIG, MODEL, TOKENIZER, EncoderConfig, Role, Similarity
-from taugate.release.golden import TOLERANCE
+from taugate.release.encoder import MODEL, TOKENIZER, EncoderConfig, Role, Similarity
 from taugate.retrieval.encoder.encoder import ExportedEncoder
-from taugate.retrieval.vectors import extended, max_norm_above
+from taugate.retrieval.vectors import extended
 
-_SENTENCE = "The threshold of a retrieval system decides which of the passages it has found are worth reading. "
-PROBES = [
-    "?",
-    "threshold",
-    "What is the warranty period for a new roof?",
-    "cosine similarity of two unit vectors",
-    "Who pays when a contractor goes bankrupt before the house is finished, and which documents prove it?",
-    "def keep(scores, tau):\n    return [score for score in scores if score >= tau]",
-    "HIV-1 mother-to-child transmission; DC-SIGNR p.Arg198Gln, n = 197, 95 % CI 1.2–3.4",
-    "Vad kostar en bergvärmepump för en villa på 150 kvadratmeter?",
-    "¿Cuándo empezó la crisis del petróleo?",
-    "Какая температура кипения воды?",
-    "検索の閾値はどのように決めますか。",
-    "ما هي عتبة التشابه؟",
-    "naïve café — “quoted” … 𝔘𝔫𝔦𝔠𝔬𝔡𝔢 🙂",
-    *(_SENTENCE * repeats for repeats in (1, 2, 4, 8, 16, 64)),
-]
-_PASSAGE = 70  # characters; means of fewer tokens are often longer vectors
 _WEIGHTS, _AXIS = "taugate/weights", "taugate/axis"
 # Probes that PyTorch pads to one length. Those of a large model are encoded alone, because padding multiplies the work
 # by six, and so are those of a model with a long window, because attention takes memory by the square of the length:
 # the longest probe has about 1,200 tokens.
 _BATCH, _LONG = 32, 512
-# The graph must not change a similarity by more than a golden query may differ: |Δs| ≤ |Δv| = √(2(1 − cos)).
-MAX_COSINE_DIFFERENCE = TOLERANCE**2 / 2
-# With padding, more queries share a batch, so several are encoded 4 to 9 % faster; a single query is as fast as before
-# (benchmarks/results/encoder.md).
-_PAD_MULTIPLE = 4
 
 
-def export(folder: Path, name: str, revision: str, target: Path, similarity: Similarity = "cosine") -> None:
+def export(declared: ModelFolder, name: str, revision: str, target: Path, similarity: Similarity) -> None:
     """Write model.onnx, tokenizer.json and encoder.json into an empty folder.
 
     If the folder has an exported document encoder beside the model, the query encoder is exported.
 
     Args:
-        folder: Folder of the sentence-transformers model.
+        declared: Declarations of the folder.
         name: Name to record.
         revision: Revision to record.
         target: The empty folder.
@@ -79,28 +63,16 @@ def export(folder: Path, name: str, revision: str, target: Path, similarity: Sim
         EncoderError: If a module cannot be exported, or the graph and PyTorch differ by more than
             MAX_COSINE_DIFFERENCE on the probe texts.
     """
-    declared = ModelFolder.read(folder, name)
+    folder = declared.folder
     model = _loaded(folder, name)
     tokenizer, max_length = tokenizer_of(model, name)
     (target / TOKENIZER).write_text(tokenizer.to_str(pretty=True), encoding="utf-8")
-    config = EncoderConfig(
-        name=name,
-        revision=revision,
-        dimension=int(model.truncate_dim or model.get_embedding_dimension() or 0),
-        max_length=max_length,
-        pooling=pooling(model),
-        query_prompt=prompt_of(model, "query"),
-        document_prompt=prompt_of(model, "document", "passage", "corpus"),
-        special_tokens=is_transformer(model),
-        pad_multiple=_PAD_MULTIPLE if is_transformer(model) else 1,
-        pair_lone_texts=False,
-        max_cosine_difference=0.0,
-        stored_type=None if declared.stored_type == "F32" else declared.stored_type,
-        assumed_pooling=declared.assumes_pooling,
-    )
-    large = needs_separate_weights(sum(weights.numel() for weights in model.parameters()))
+    measures = (int(model.truncate_dim or model.get_embedding_dimension() or 0), max_length, pooling(model))
+    config = config_of(declared, name, revision, measures, model.prompts)
+    if not is_transformer(model):
+        config = config.model_copy(update={"special_tokens": False, "pad_multiple": 1})
     unit = similarity == "cosine"
-    expected = ProbeVectors.of(model, config, batch_size=1 if large or max_length > _LONG else _BATCH, unit=unit)
+    expected = ProbeVectors.of(model, config, _batch_size(model, max_length), unit=unit)
     if not unit:
         config = config.model_copy(update={"dimension": config.dimension + 1, "max_norm": expected.max_norm()})
     write_graph(model, tokenizer, target / MODEL, config)
@@ -122,13 +94,24 @@ def export(folder: Path, name: str, revision: str, target: Path, similarity: Sim
         encoder = ExportedEncoder.load(target)
         # PyTorch pads too, so its texts are encoded alone.
         difference = ProbeVectors.of(_loaded(folder, name), config, batch_size=1, unit=unit).difference(encoder)
-    if not difference <= MAX_COSINE_DIFFERENCE:
-        raise EncoderError(
-            f"encoder {name!r}: the exported graph and PyTorch differ by 1 − cosine = {difference:.2g} on the probe "
-            f"texts, more than {MAX_COSINE_DIFFERENCE:.2g}; this model cannot be served; choose another one"
-        )
-    measured = {"max_cosine_difference": difference, "pair_lone_texts": depends_on_company(encoder)}
+    measured = {
+        "max_cosine_difference": checked_difference(difference, name),
+        "pair_lone_texts": depends_on_company(encoder),
+    }
     write_config(config.model_copy(update=measured), target)
+
+
+def difference_from_pytorch(folder: Path, encoder: ExportedEncoder) -> float:
+    """Return the largest 1 − cosine between the graph of a folder and PyTorch on the probes."""
+    config = encoder.config
+    model = _loaded(folder, config.name)
+    size = _batch_size(model, config.max_length)
+    return ProbeVectors.of(model, config, size, unit=config.similarity == "cosine").difference(encoder)
+
+
+def _batch_size(model: SentenceTransformer, max_length: int) -> int:
+    large = needs_separate_weights(sum(weights.numel() for weights in model.parameters()))
+    return 1 if large or max_length > _LONG else _BATCH
 
 
 def _loaded(folder: Path, name: str) -> SentenceTransformer:
@@ -181,15 +164,10 @@ class ProbeVectors:
 
     def max_norm(self) -> float:
         """Return M for inner products with documents like the probes that are passages."""
-        documents = self.queries if self.documents is None else self.documents
-        passages = [len(probe) >= _PASSAGE for probe in PROBES]
-        return max_norm_above(float(np.linalg.norm(documents[passages], axis=1).max()))
+        return max_norm_of(self.queries if self.documents is None else self.documents)
 
     def difference(self, encoder: ExportedEncoder) -> float:
-        """Return the largest 1 − cosine between these vectors and those of the graph, both made unit vectors.
-
-        Computed as ½|a − b|², which is equal for unit vectors, exact for small angles, and 0 for two zero vectors.
-        """
+        """Return the largest 1 − cosine between these vectors and those of the graph, both made unit vectors."""
         max_norm = encoder.config.max_norm
         expected: dict[Role, Float32] = {"query": self.queries}
         if self.documents is not None or max_norm is not None:  # otherwise documents are encoded like queries
@@ -199,7 +177,7 @@ class ProbeVectors:
                 role: extended(vectors, documents=role == "document", max_norm=max_norm)
                 for role, vectors in expected.items()
             }
-        return max(_distance(vectors, _encoded(encoder, role)) for role, vectors in expected.items())
+        return max(largest_distance(vectors, _encoded(encoder, role)) for role, vectors in expected.items())
 
 
 def _encoded(encoder: ExportedEncoder, role: Role) -> Float32:
@@ -223,28 +201,11 @@ def _check_documents(model: SentenceTransformer, exported: ExportedEncoder, name
     """Raise EncoderError if the model and the exported document encoder beside it disagree on documents."""
     vectors = model.encode_document(PROBES, normalize_embeddings=True)
     alike = vectors.shape[1] == exported.config.dimension
-    if not alike or not _distance(vectors, exported.encode(PROBES, "document")) <= MAX_COSINE_DIFFERENCE:
+    if not alike or not largest_distance(vectors, exported.encode(PROBES, "document")) <= MAX_COSINE_DIFFERENCE:
         raise EncoderError(
             f"encoder {name!r}: the model encodes documents differently from the graph in its folder {DOCUMENTS}, so "
             "its weights have changed; adapt the encoder again"
         )
-
-
-def write_config(config: EncoderConfig, target: Path) -> None:
-    """Write encoder.json into the encoder's folder `target`."""
-    (target / CONFIG).write_text(config.model_dump_json(indent=2) + "\n", encoding="utf-8")
-
-
-def depends_on_company(encoder: ExportedEncoder) -> bool:
-    """Return whether a text encoded alone gets other bits than the same text in a batch."""
-    pairs = encoder.encode([probe for probe in PROBES for _ in range(2)], "document")[::2]
-    alone = np.concatenate([encoder.encode([probe], "document") for probe in PROBES])
-    return not np.array_equal(pairs, alone)
-
-
-def _distance(first: Float32, second: Float32) -> float:
-    """Return the largest ½|a − b|² over pairs of rows of two (n, d) arrays."""
-    return float(((first.astype(np.float64) - second) ** 2).sum(axis=1).max()) / 2
 
 
 def sum_tokens_by_product(path: Path) -> None:

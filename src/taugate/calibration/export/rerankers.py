@@ -16,13 +16,12 @@ from sentence_transformers.base.modules import Normalize
 from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
 from transformers.utils.logging import disable_progress_bar
 
-from taugate.calibration.export.onnx_export import PROBES
+from taugate.calibration.export.probes import PROBES, prompt_of
 from taugate.calibration.export.torch_model import (
     check_difference,
     is_transformer,
     kind,
     load_model,
-    prompt_of,
     tokenizer_of,
     trace,
 )
@@ -186,8 +185,8 @@ def export_token_vectors(
         revision=revision,
         dimension=int(model.get_embedding_dimension() or 0),
         prompts={
-            "query": prompt_of(borrowed, "query"),
-            "document": prompt_of(borrowed, "document", "passage", "corpus"),
+            "query": prompt_of(model.prompts, "query"),
+            "document": prompt_of(model.prompts, "document", "passage", "corpus"),
         },
         lengths=lengths,
         skipped=_skipped(model),

@@ -145,16 +145,6 @@ def pooling(model: SentenceTransformer) -> str:
     return modes if isinstance(modes, str) else "+".join(modes)
 
 
-def prompt_of(model: SentenceTransformer, *names: str) -> str:
-    """Return the first prompt with these names that is not empty; sentence-transformers adds empty ones.
-
-    Args:
-        model: The model.
-        names: Names of a role's prompt, in order of preference.
-    """
-    return next((prompt for name in names if (prompt := model.prompts.get(name))), "")
-
-
 def is_transformer(model: SentenceTransformer) -> bool:
     """Return whether the model is a transformer, not a mean of static token embeddings."""
     return kind(model[0]) == "Transformer"

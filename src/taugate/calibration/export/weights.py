@@ -18,16 +18,21 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 import onnx
-import torch
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from taugate.release.encoder import DATA
 
+if TYPE_CHECKING:
+    import torch
+
+# Length in tokens above which a graph computes attention for QUERY_BLOCK queries at a time (attention.py): the scores
+# of all pairs of so many tokens and twelve heads take 50 MB, and those of a block with 8,192 keys 100 MB.
+LONG_TEXT, QUERY_BLOCK = 1024, 256
 # Below it, an encoder is one file, whose export takes up to eight times its weights: at most 1 GiB, less than PyTorch
 # with its libraries. Models of 12 layers and 384 dimensions, the most used ones, have 127 MiB.
 SEPARATE_BYTES = 1 << 27
@@ -50,7 +55,7 @@ def needs_separate_weights(parameters: int) -> bool:
     return 4 * parameters > SEPARATE_BYTES
 
 
-def separate_weights(path: Path, weights: Mapping[str, torch.Tensor]) -> None:
+def separate_weights(path: Path, weights: Mapping[str, "torch.Tensor"]) -> None:
     """Make the inputs of a graph that are weights constants, stored in the file DATA beside it.
 
     A weight that the graph transposes is stored transposed, as the tracer does for smaller models.
@@ -122,13 +127,14 @@ def quantize(source: Path, target: Path) -> int:
         target: ONNX file to write, in another folder.
     """
     with ExitStack() as stack:
-        store: Store = _in_graph
+        store: Store = in_graph
         if (source.parent / DATA).is_file():  # embeddings, which are no products, may be too large for the graph
             store = partial(append_weight, stack.enter_context((target.parent / DATA).open("wb")))
         return _quantize(source, target, store)
 
 
-def _in_graph(name: str, array: NDArray[np.generic]) -> TensorProto:
+def in_graph(name: str, array: NDArray[np.generic]) -> TensorProto:
+    """Return a constant with its array in the graph itself."""
     return numpy_helper.from_array(array, name)
 
 
@@ -206,7 +212,7 @@ def _weights(weights: NDArray[np.float32], name: str, store: Store) -> list[onnx
     scale = (np.maximum(np.abs(weights).max(axis=0), _MIN_MAGNITUDE) / _MAX_WEIGHT).astype(np.float32)
     rounded = np.clip(np.round(weights / scale), -_MAX_WEIGHT, _MAX_WEIGHT).astype(np.int8)
     width = np.array([weights.shape[1]], dtype=np.int64)
-    return [store(f"{name}/q", rounded), _in_graph(f"{name}/c", scale), _in_graph(f"{name}/width", width)]
+    return [store(f"{name}/q", rounded), in_graph(f"{name}/c", scale), in_graph(f"{name}/width", width)]
 
 
 def _product(x: str, w: str, output: str) -> list[onnx.NodeProto]:

@@ -102,7 +102,7 @@ class Calibration:
             raise TypeError("a corpus has texts or vectors")
         dataset, settings, config = read.inputs.dataset, read.inputs.settings, search.encoder.config
         # An endpoint may reply to the same text with another vector.
-        of_replies = 0.0 if config.endpoint is None else REPLY_TOLERANCE * config.max_cosine_difference
+        of_replies = 0.0 if config.endpoint is None else REPLY_TOLERANCE * (config.max_cosine_difference or 0.0)
         counts = {
             "truncated_documents": self.encoded.texts.truncated_documents,
             "empty_documents": dataset.empty or None,
