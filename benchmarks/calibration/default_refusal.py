@@ -29,7 +29,7 @@ HEADING = "The default refusal: refused and lost"
 SETS = ("squad_v2_dev", "scifact", "cosqa", "covidqa_chunks", "pubmedqa_labelled")
 _SHIFTS = ("squadshifts_new_wiki", "squadshifts_reddit")
 # Weight of the lexical part that `taugate calibrate` chooses for these sets; 0 for the others.
-_WEIGHTS = {"squad_v2_dev": 1.0, "scifact": 0.5, "covidqa_chunks": 1.0}
+WEIGHTS = {"squad_v2_dev": 1.0, "scifact": 0.5, "covidqa_chunks": 1.0, "squadshifts_new_wiki": 1.0}
 # Questions of other people about other subjects; a share of so many is known to ± .03.
 _OTHERS, _MAX_OTHERS = "ood_queries", 1200
 _LISTS = {"CLINC150": "clinc150_oos", "Banking77": "banking77_test"}
@@ -37,19 +37,12 @@ _LISTS = {"CLINC150": "clinc150_oos", "Banking77": "banking77_test"}
 
 def section(experiment: Experiment) -> str:
     """Calibrate every set by default, and count what ρ refuses."""
-    encoder = loaded_encoder()
     others = _others(experiment.data)
     rows, above = [], []
     for name in ("sample", *experiment.wanted(SETS + _SHIFTS)):
         with _folder(experiment.data, name) as folder, tempfile.TemporaryDirectory() as spool:
-            cosine = IndexedSet.read(folder, "test", DEFAULT_ENCODER, Path(spool))
-            near = encode_near_misses(cosine.dataset, encoder, None, experiment.seed, Job(), rule=RULE)
-            words = LexicalIndex.of(document.encoded_text for document in cosine.dataset.documents)
-            encoded = replace(with_words(cosine.encoded, cosine.dataset), near_misses=near)
-            plain = replace(cosine.encoded, near_misses=replace(near, vectors=dense_of(near.vectors)))
-            for weight in dict.fromkeys((0.0, _WEIGHTS.get(name, 0.0))):
-                index = HybridIndex(cosine.index, words, weight) if weight else cosine.index
-                indexed = IndexedSet(cosine.dataset, encoded if weight else plain, index)
+            for weight in dict.fromkeys((0.0, WEIGHTS.get(name, 0.0))):
+                indexed = with_questions(folder, weight, experiment.seed, Path(spool, f"{weight:g}"))
                 study, _ = indexed.studied(CalibrationSettings(seed=experiment.seed, refuse="auto"))
                 if study.refusal is None:
                     raise AssertionError(f"{name}: the documents answer every off-topic question")
@@ -78,6 +71,25 @@ the exact limit of the kind if that is lower ([why](../decisions.md#refusing-que
 are harder still: their scores lie among those of right answers. Questions of people that have no answer, on
 squad_v2_dev, are refused as rarely as near misses are. To refuse more of them, label some and give `--max-answered`.
 """
+
+
+def with_questions(folder: Path, weight: float, seed: int, spool: Path) -> IndexedSet:
+    """Read, encode and index a data set with near misses.
+
+    Args:
+        folder: Folder of the data set.
+        weight: Weight of the lexical part of the score, 0 for the cosine alone.
+        seed: Seed of the near misses.
+        spool: Folder for the documents, which is made.
+    """
+    spool.mkdir(exist_ok=True)
+    indexed = IndexedSet.read(folder, "test", DEFAULT_ENCODER, spool)
+    dataset, index, encoded = indexed.dataset, indexed.index, indexed.encoded
+    near = encode_near_misses(dataset, loaded_encoder(), None, seed, Job(), rule=RULE if weight else None)
+    if weight:
+        words = LexicalIndex.of(document.encoded_text for document in dataset.documents)
+        encoded, index = with_words(encoded, dataset), HybridIndex(index, words, weight)
+    return IndexedSet(dataset, replace(encoded, near_misses=near), index)
 
 
 def _row(name: str, record: RefusalRecord, others: list[float]) -> list[str]:

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.checkout import ROOT
-from benchmarks.encoder.precisions import SETS, Texts, of_onnxruntime, section
+from benchmarks.encoder.precisions import SETS, of_onnxruntime, section, some_texts
 from benchmarks.results import RESULTS, save, today
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
 from taugate.release.golden import TOLERANCE
@@ -26,16 +26,6 @@ REPORT = ROOT / "benchmarks" / "results" / "encoder.md"
 BATCH_TOKENS = (128, 256, 512, 1024, 2048, 4096)
 ROUNDS = 7
 _MULTIPLES, _TOGETHER, _PADDED_ROUNDS = (1, 2, 4, 8, 16), (1, 4, 16, 64), 15
-
-
-def texts(folder: Path) -> Texts:
-    """Some documents and queries of a data set."""
-    corpus = [json.loads(line) for line in (folder / "corpus.jsonl").open(encoding="utf-8")]
-    queries = [json.loads(line)["text"] for line in (folder / "queries.jsonl").open(encoding="utf-8")]
-    return (
-        [f"{document.get('title', '')} {document['text']}" for document in corpus[:: max(1, len(corpus) // 100)]],
-        queries[:: max(1, len(queries) // 990)],
-    )
 
 
 def batch_sizes(encoder: ExportedEncoder, documents: list[str], queries: list[str]) -> list[str]:
@@ -123,16 +113,16 @@ def main() -> None:
     if "TAUGATE_DATA" not in os.environ:
         sys.exit("set TAUGATE_DATA to the folder with the public data sets")
     began = time.perf_counter()
-    data = {name: texts(Path(os.environ["TAUGATE_DATA"]) / name) for name in SETS}
+    data = {name: some_texts(Path(os.environ["TAUGATE_DATA"]) / name) for name in SETS}
     documents, queries = data[SETS[0]]
     encoder = ExportedEncoder.load(exported_encoder(DEFAULT_ENCODER))
     some = documents, queries[::10]
     base = similarities(encoder, *some)
     wide, narrow = (torch_similarities(*some, capability) for capability in ("avx512", "avx2"))
     with tempfile.TemporaryDirectory() as folder:
-        float32, int8 = of_onnxruntime(encoder, Path(folder))
+        float32, int8, dynamic = of_onnxruntime(encoder, Path(folder))
         moved = np.abs(similarities(int8, *some) - base).max(axis=1)
-        speeds = section(encoder, float32, int8, data)
+        speeds = section(encoder, (float32, int8, dynamic), data)
     lines = [
         "# The encoder's constants",
         "",

@@ -3,7 +3,7 @@
 Needs TAUGATE_DATA and the extras calibration, sample and test. Embeddings come through the project's own cache.
 """
 
-from benchmarks.evidence import admitted, labels, power, realised, size, two_samples
+from benchmarks.evidence import accepting, admitted, labels, power, realised, size, two_samples
 from benchmarks.experiment import experiment_page, measure
 
 PAGE = experiment_page(
@@ -18,6 +18,7 @@ document, and the queries linked to them through other documents. The line under
         "size": size,
         "samples": two_samples,
         "admitted": admitted,
+        "accepting": accepting,
         "power": power,
         "labels": labels,
         "realised": realised,

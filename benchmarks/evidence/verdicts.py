@@ -35,12 +35,16 @@ def can_be_shown(structure: Structure, test: Test, margin: float) -> bool:
 
 def of_documents(drawn: Drawn, margin: float) -> PValues:
     """Gate and promotion, the average document: `DocumentLosses`."""
-    ones = np.ones_like(drawn.sizes[:1])
-    return _by_document(drawn.sums / drawn.sizes, ones, ones, margin)
+    return _compared(drawn.sums / drawn.sizes, np.ones_like(drawn.sizes[:1]), margin)
+
+
+def compared_queries(drawn: Drawn, margin: float) -> PValues:
+    """Gate and promotion, the average query."""
+    return _compared(drawn.sums.astype(np.float64), drawn.sizes, margin)
 
 
 def of_queries(drawn: Drawn, margin: float) -> PValues:
-    """The tests about the average query: gate and promotion, and the certificate, which counts found answers only."""
+    """The certificate of a cut, about the average query; it counts found answers only."""
     return _by_document(
         drawn.sums.astype(np.float64), drawn.sizes, drawn.sizes if drawn.found is None else drawn.found, margin
     )
@@ -70,7 +74,7 @@ def check(structure: Structure, drawn: Drawn, margin: float, *, gains: bool) -> 
     units = structure.units
     by_document = units.unit == "document"
     expected = passed((of_documents if by_document else tilted)(drawn, margin))
-    also = passed(of_queries(drawn, margin)) if by_document else expected
+    also = passed(compared_queries(drawn, margin)) if by_document else expected
     cut = passed((of_queries if by_document else binomial)(drawn, margin))
     for trial, sums in enumerate(drawn.sums):
         losses = _spread(structure.sizes, sums)
@@ -101,6 +105,17 @@ def _spread(sizes: NDArray[np.int64], sums: NDArray[np.int64]) -> NDArray[np.flo
     first = np.concatenate([[0], np.cumsum(sizes)[:-1]])
     place = np.arange(sizes.sum()) - np.repeat(first, sizes)
     return np.where(place < np.repeat(np.abs(sums), sizes), np.repeat(np.sign(sums), sizes), 0).astype(np.float64)
+
+
+def _compared(losses: NDArray[np.float64], sizes: Counts, margin: float) -> PValues:
+    """1 / e-value of each trial by one planned bet; (trials, d), or (1, d) for sizes that all trials share."""
+    found = np.empty(len(losses))
+    for at in range(len(losses)):
+        of_trial = sizes[min(at, len(sizes) - 1)].astype(np.float64)
+        kinds, counts = np.unique(of_trial, return_counts=True)
+        bets = DocumentBets.planned(margin, kinds, counts.astype(np.float64), ALPHA)
+        found[at] = bets.log_e(bets.log_wealth(losses[at], of_trial).sum(axis=1))
+    return np.exp(-np.maximum(0.0, found))
 
 
 def _by_document(losses: NDArray[np.float64], sizes: Counts, losable: Counts, margin: float) -> PValues:

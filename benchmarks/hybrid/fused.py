@@ -111,7 +111,7 @@ class FusedSet:
                 parts.setdefault(name, []).append(outcomes)
         return {
             name: RankingOutcomes(
-                *(np.concatenate([getattr(part, metric) for part in some]) for metric in ("accuracy", "ndcg"))
+                np.concatenate([part.accuracy for part in some]), np.concatenate([part.ndcg for part in some])
             )
             for name, some in parts.items()
         }

@@ -3,6 +3,7 @@
 Not with the charts: these need markupsafe, and the commands that promote and compare releases do without it.
 """
 
+from taugate.policy.policy import NO_CUT
 from taugate.release.evidence import Estimate, Interval, Shift
 from taugate.release.manifest import ReleaseManifest
 
@@ -10,8 +11,8 @@ NOTHING = "–"
 
 
 def fixed(value: float | None, digits: int = 4) -> str:
-    """Format `value` with `digits` after the point; a dash for None."""
-    return NOTHING if value is None else f"{value:z.{digits}f}"
+    """Format `value` with `digits` after the point; a dash for None, and −∞ for the τ that drops nothing."""
+    return NOTHING if value is None else "−∞" if value == NO_CUT else f"{value:z.{digits}f}"
 
 
 def signed(value: float, digits: int = 4) -> str:
@@ -75,7 +76,7 @@ def metrics_line(manifest: ReleaseManifest) -> str:
         f"NDCG@{policy.k} {metrics.ndcg.mean:z.3f} {limits(metrics.ndcg, 3)}",
     ]
     if policy.tau is not None:
-        measured.append(f"τ{'' if policy.psi is None else f'(ψ = {policy.psi})'} {policy.tau:.3f}")
+        measured.append(f"τ{'' if policy.psi is None else f'(ψ = {policy.psi})'} {fixed(policy.tau, 3)}")
     measured.append(f"COE {_share(metrics.coe)}")
     if metrics.roe is not None:
         measured.append(f"ROE {_share(metrics.roe)}")

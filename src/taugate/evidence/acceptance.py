@@ -10,7 +10,7 @@ is not cheaper, such as an adapted encoder, has to be better instead: its loss o
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 import numpy as np
@@ -32,14 +32,17 @@ class RankingOutcomes:
     Attributes:
         accuracy: (q,) float64, 0 or 1.
         ndcg: (q,) float64, in 0…1.
+        ids: Ids of the queries; empty if they are not known.
     """
 
     accuracy: PerQuery
     ndcg: PerQuery
+    ids: tuple[str, ...] = ()
 
     def shifted(self, before: Self, after: Self) -> Self:
         """Add the change from `before` to `after`, two outcomes of the same q queries, query by query."""
-        return type(self)(self.accuracy + after.accuracy - before.accuracy, self.ndcg + after.ndcg - before.ndcg)
+        accuracy, ndcg = after.accuracy - before.accuracy, after.ndcg - before.ndcg
+        return replace(self, accuracy=self.accuracy + accuracy, ndcg=self.ndcg + ndcg)
 
 
 @dataclass(frozen=True)
@@ -85,19 +88,19 @@ def judge(
     """
     margin = MARGIN if gate.margin is None else gate.margin
     margins = (margin, 0.0 if superior else margin)  # of accuracy and of NDCG@10
+    # The strictest level: of Holm's method it applies to the smallest p-value, of a sequence to all.
+    level = (1 - gate.confidence) / max(1, len(sequences or candidates))
     losses = [
         (
-            paired_losses(baseline.accuracy - outcomes.accuracy, units),
-            paired_losses(baseline.ndcg - outcomes.ndcg, units),
+            paired_losses(baseline.accuracy - outcomes.accuracy, units, level=level),
+            paired_losses(baseline.ndcg - outcomes.ndcg, units, level=level),
         )
         for outcomes in (candidate.outcomes for candidate in candidates)
     ]
     p_values = np.array([_p_value(pair, margins) for pair in losses])
-    # The strictest level: of Holm's method it applies to the smallest p-value, of a sequence to all.
-    level = (1 - gate.confidence) / max(1, len(sequences or candidates))
     detectable = min_detectable_loss(units, 1 - level)
     records = []
-    query_p_values = adjusted_p_values(_query_p_values(baseline, candidates, units, margins), sequences)
+    query_p_values = adjusted_p_values(_query_p_values(baseline, candidates, units, margins, level), sequences)
     all_adjusted = adjusted_p_values(p_values, sequences)
     for candidate, pair, adjusted, p_query in zip(candidates, losses, all_adjusted, query_p_values, strict=True):
         shown = bool(adjusted <= 1 - gate.confidence)
@@ -123,6 +126,7 @@ def judge(
                 queries_needed=needed,
                 gain=candidate.gain,
                 processor=candidate.processor,
+                decided_by=None if admitted or worse else _deciding(baseline, candidate.outcomes, pair, margins, units),
             )
         )
     return records
@@ -133,14 +137,40 @@ def _p_value(pair: Sequence[MeanLoss], margins: Sequence[float]) -> float:
     return max(loss.p_value(margin) for loss, margin in zip(pair, margins, strict=True))
 
 
+def _deciding(
+    baseline: RankingOutcomes,
+    outcomes: RankingOutcomes,
+    pair: Sequence[MeanLoss],
+    margins: Sequence[float],
+    units: SamplingUnits,
+) -> str | None:
+    """Say which lost query decides, the one that is most of its document; None if documents are not the unit."""
+    by_accuracy = pair[0].p_value(margins[0]) >= pair[1].p_value(margins[1])
+    losses = baseline.accuracy - outcomes.accuracy if by_accuracy else baseline.ndcg - outcomes.ndcg
+    lost = int((losses > 0).sum())
+    if units.unit == "query" or not lost or not baseline.ids:
+        return None
+    documents, sizes = np.unique(units.clusters, return_inverse=True, return_counts=True)[1:]
+    means = np.bincount(documents, losses) / sizes
+    row = int(np.lexsort((-losses, -means[documents]))[0])
+    size, its = int(sizes[documents[row]]), "its" if lost == 1 else "their"
+    what = f"lost {its} answer" if by_accuracy else f"rank {its} answers lower"
+    of = "the only one about its document" if size == 1 else f"one of {size:,} about its document"
+    return f"{lost:,} of {len(units):,} queries {what}; what decides is {baseline.ids[row]}, {of}"
+
+
 def _query_p_values(
-    baseline: RankingOutcomes, candidates: Sequence[GateCandidate], units: SamplingUnits, margins: Sequence[float]
+    baseline: RankingOutcomes,
+    candidates: Sequence[GateCandidate],
+    units: SamplingUnits,
+    margins: Sequence[float],
+    level: float,
 ) -> NDArray[np.float64]:
     """Return the candidates' p-values for the mean loss over queries instead of documents."""
     p_values = []
     for outcomes in (candidate.outcomes for candidate in candidates):
         differences = (baseline.accuracy - outcomes.accuracy, baseline.ndcg - outcomes.ndcg)
-        p_values.append(_p_value([paired_losses(loss, units, "query") for loss in differences], margins))
+        p_values.append(_p_value([paired_losses(loss, units, "query", level) for loss in differences], margins))
     return np.array(p_values)
 
 
@@ -201,6 +231,8 @@ def gate_line(record: GateRecord) -> str:
     needed = "; more queries like these would not show it" if record.verdict == "cannot tell" else ""
     if record.queries_needed is not None:
         needed = f"; about {record.queries_needed:,} queries like these would show it"
+    if record.decided_by is not None:
+        needed += f". {record.decided_by}"
     return (
         f"gate: {record.candidate}: {verdict}, {losses}; margin {record.margin:g}{average}, "
         f"p = {record.p_adjusted:.3g}; {record.n:,} queries cannot exclude a loss below {record.least:.4f}{needed}"

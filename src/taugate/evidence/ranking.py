@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from taugate.policy.arrays import Float32, Ranking
 from taugate.policy.names import Metric, PolicyKind
-from taugate.policy.policy import POLICIES, Mask, keep_answered, tried
+from taugate.policy.policy import NO_CUT, POLICIES, Mask, keep_answered, tried
 
 Parents = NDArray[np.int32] | None
 
@@ -163,6 +163,7 @@ class AnsweredQueries:
             queries that certify then.
         fitted: Whether the threshold depends on the queries that fit the model of relevance, which then certify
             nothing.
+        planned: The threshold before the certificate lowered it; None if it did not.
     """
 
     answerable: Float32
@@ -170,6 +171,7 @@ class AnsweredQueries:
     threshold: np.float32
     certified: bool = False
     fitted: bool = False
+    planned: np.float32 | None = None
 
 
 @dataclass(frozen=True)
@@ -207,8 +209,30 @@ class ScoredQueries:
         return POLICIES[kind].decide(self.judged.top.scores, self.relevance)
 
     def certifying(self, kind: PolicyKind) -> Float32:
-        """Return the decision scores that certify a loss, (n, K) float32: with refusals if the loss includes them."""
-        return self.served(kind) if self.answering and self.answering.certified else self.decisions(kind)
+        """Return the decision scores that certify a loss, (n, K) float32: with refusals if the loss includes them.
+
+        A lowered ρ ends the path of the certificate. So every cut would lose what the planned ρ loses.
+        """
+        answering = self.answering
+        if answering is None or not answering.certified:
+            return self.decisions(kind)
+        served = self.served(kind)
+        if answering.planned is not None:
+            kept = (answering.answerable >= answering.threshold) & (answering.answerable < answering.planned)
+            served[kept] = NO_CUT
+        return served
+
+    def refusals(self) -> Float32:
+        """Return decision scores by which queries are lost as ρ rises, (n, K) float32: ∞ if they are answered at ρ.
+
+        Raises:
+            ValueError: If no query is refused.
+        """
+        if self.answering is None:
+            raise ValueError("no query is refused")
+        scores, threshold = self.answering.answerable, self.answering.threshold
+        rising = np.where(scores < threshold, scores, np.float32(np.inf))
+        return np.broadcast_to(rising[:, None], self.judged.grades.shape)
 
     def served(self, kind: PolicyKind) -> Float32:
         """Return decision scores by which the loss of a cut includes refusals, (n, K) float32.

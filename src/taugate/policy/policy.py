@@ -15,6 +15,12 @@ from taugate.policy.arrays import Float32
 from taugate.policy.names import Metric, PolicyKind
 
 Mask = NDArray[np.bool_]
+NO_CUT = float(np.finfo(np.float32).min)  # τ of a certified release that drops no result
+
+
+def shown_tau(tau: float) -> str:
+    """Return τ for people."""
+    return "−∞" if tau == NO_CUT else f"{tau:.3f}"
 
 
 class DecisionScore:
@@ -45,7 +51,7 @@ class DecisionScore:
     kind: ClassVar[PolicyKind]
     keeps: ClassVar[str]
     axis: ClassVar[str]
-    tau: ClassVar[str] = "τ = {tau:.3f}"
+    tau: ClassVar[str] = "τ = {tau}"
     compared: ClassVar[str] = "{score}"
     beside: ClassVar[str] = ""
     scale: ClassVar[str] = ""
@@ -79,7 +85,7 @@ class Probability(DecisionScore):
     kind = "probability"
     keeps = "keeps a result that is relevant with an estimated probability of at least τ"
     axis = "minimum probability of relevance"
-    tau = "τ = {tau:.3f}, a probability of being relevant"
+    tau = "τ = {tau}, a probability of being relevant"
     compared = "relevance"
     scale = "relevance"
     script = "relevance"
@@ -102,7 +108,7 @@ class Relative(DecisionScore):
     kind = "relative"
     keeps = "keeps a result whose similarity is at least the share τ of the best one found for the query"
     axis = "minimum share of the best similarity"
-    tau = "τ = {tau:.3f} of the best score"
+    tau = "τ = {tau} of the best score"
     compared = "share of the best {score}"
     beside = "{} of the best similarity"
     scale = "shares of the best similarity"
@@ -123,7 +129,7 @@ class Gap(DecisionScore):
     kind = "gap"
     keeps = "keeps a result whose {score} is below the best one found for the query by at most −τ"
     axis = "minimum difference from the best score"
-    tau = "τ = {tau:.3f} from the best score"
+    tau = "τ = {tau} from the best score"
     compared = "difference from the best {score}"
     beside = "{} from the best score"
     scale = "differences from the best similarity"

@@ -55,11 +55,15 @@ def content_digest(manifest: Mapping[str, Any]) -> str:
     """Return the hex digest of a release's content, given its manifest as JSON: all files and the manifest.
 
     Ids and times are excluded. `parent` is the id of the previously current release, which differs when the same
-    command runs twice. The report is excluded because it compares with the parent, and the gate's gains because they
-    are times of one processor.
+    command runs twice. The report is excluded because it compares with the parent, and the gate's gains, and candidates
+    left out for theirs, because they are times of one processor.
     """
     content = {key: value for key, value in manifest.items() if key not in _NOT_CONTENT}
     content["gate"] = _without_gains(content.get("gate"))
+    if isinstance(skipped := content.get("skipped"), list):
+        content["skipped"] = [item for item in skipped if not (isinstance(item, dict) and "gain" in item)] or None
+        if content["skipped"] is None:
+            del content["skipped"]
     content["files"] = {name: record for name, record in content["files"].items() if name != REPORT}
     return sha256_json(content)
 

@@ -238,7 +238,7 @@ class Manifest(ReleaseManifest):
         encoder_fit: None if the encoder suits the texts.
         engine: Collection of the vectors and documents; None if they are in the release.
         lexical: Lexical part of the score; None if the score is the cosine.
-        skipped: Candidates that were not possible; None without any.
+        skipped: Candidates that were not judged; None without any.
         second_stage: Second stage, whose scores the policy, relevance, refusals and metrics are of; None with one
             stage.
         golden: Name of the file of golden queries.

@@ -8,6 +8,7 @@ from pydantic import BeforeValidator, Field, FiniteFloat, model_validator
 from pydantic_core import PydanticCustomError
 
 from taugate.policy.names import Metric, PolicyKind
+from taugate.policy.policy import NO_CUT
 from taugate.release.evidence import (
     MAX_FLOAT32,
     Certificate,
@@ -192,7 +193,7 @@ class PolicyRecord(Record):
     @property
     def threshold(self) -> np.float32 | None:
         """τ in float32, as scores are compared with it; None without a cut."""
-        return None if self.tau is None else np.float32(self.tau)
+        return None if self.tau is None or self.tau == NO_CUT else np.float32(self.tau)
 
     @model_validator(mode="after")
     def _tau_fits_the_kind(self) -> Self:

@@ -134,6 +134,7 @@ class GateRecord(Record):
         gain: Savings by the candidate, each figure beside that of the same run without it.
         processor: Instructions that the gain of a precision was measured with: avx512 or avx2; None for any
             other candidate.
+        decided_by: The lost query that decides, if losses cannot be told from the margin; else None.
     """
 
     candidate: str
@@ -153,14 +154,23 @@ class GateRecord(Record):
     queries_needed: int | None = None
     gain: dict[str, float]
     processor: str | None = None
+    decided_by: str | None = None
 
 
 class SkippedCandidate(Record):
-    """A candidate that was not possible, for `reason`: the encoder or the machine of the calibration cannot have it."""
+    """A candidate that was not judged, for `reason`: it is not possible here, or not cheap enough.
+
+    Attributes:
+        candidate: Name of the candidate.
+        kind: What the candidate changes.
+        reason: Why it was not judged.
+        gain: What it would save, each figure beside that of the baseline; None if it is not possible.
+    """
 
     candidate: str
     kind: str
     reason: str
+    gain: dict[str, float] | None = None
 
 
 class FirstStageRecord(Record):

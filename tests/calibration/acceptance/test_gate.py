@@ -323,3 +323,28 @@ def test_requested_kinds_divide_the_error() -> None:
         for projection, index in (("none", "hnsw"), ("query-pca", "hnsw"))
     ]
     assert errors == pytest.approx([0.05, 0.025])
+
+
+def test_refusal_names_the_lost_query_that_decides() -> None:
+    """Of 701 documents, one has a single query: if that is lost, so is the whole document."""
+    clusters = np.append(np.repeat(np.arange(700), 2), 700)
+    ids = tuple(f"q{row}" for row in range(len(clusters)))
+    before = RankingOutcomes(np.ones(1401), np.ones(1401), ids)
+    whole, half = (RankingOutcomes(np.ones(1401), np.ones(1401)) for _ in range(2))
+    whole.accuracy[1400], half.accuracy[[0, 2, 4, 6, 8, 10]] = 0, 0
+    records = [
+        judge(
+            before, [GateCandidate("int8", "precision", after)], SamplingUnits.from_clusters(clusters), GateSettings()
+        )[0]
+        for after in (whole, half)
+    ]
+    assert [record.verdict for record in records] == ["cannot tell", "cannot tell"]
+    assert [record.decided_by for record in records] == [
+        "1 of 1,401 queries lost its answer; what decides is q1400, the only one about its document",
+        "6 of 1,401 queries lost their answer; what decides is q0, one of 2 about its document",
+    ]
+    assert gate_line(records[0]).endswith(f". {records[0].decided_by}")
+    (same,) = judge(
+        before, [GateCandidate("int8", "precision", before)], SamplingUnits.from_clusters(clusters), GateSettings()
+    )
+    assert same.decided_by is None

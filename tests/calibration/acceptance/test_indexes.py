@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from taugate.calibration.acceptance import cheaper_search
 from taugate.calibration.acceptance.baseline import GateState, SearchTrial
 from taugate.calibration.acceptance.cheaper_search import (
     check_index_trainable,
@@ -171,8 +172,9 @@ def test_lossless_index_is_accepted(trial: SearchTrial, kind: str) -> None:
     assert all(value > 0 for value in record.gain.values())
 
 
-def test_rejected_index_keeps_exact_search(trial: SearchTrial) -> None:
+def test_rejected_index_keeps_exact_search(trial: SearchTrial, monkeypatch: pytest.MonkeyPatch) -> None:
     """598 queries without a loss are needed at 95 %, and twice as much evidence for two candidates."""
+    monkeypatch.setattr(cheaper_search, "SMALLER", 0.0)  # a graph of such short vectors is larger
     few = SearchTrial.build(trial.queries[:600], trial.vectors[:600], trial.documents, 5)
     records, indexed = try_indexes(*started(few), ("flat-float16", "hnsw"), GateSettings(0.005, 0.95))
     assert [record.admitted for record in records] == [False, False]
@@ -185,14 +187,26 @@ def test_rejected_index_keeps_exact_search(trial: SearchTrial) -> None:
     ) == (None, None, None)
 
 
-def test_exact_index_needs_no_evidence(trial: SearchTrial) -> None:
+def test_exact_index_needs_no_evidence(trial: SearchTrial, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten queries show nothing, but what is proven to be equal loses nothing."""
+    monkeypatch.setattr(cheaper_search, "SMALLER", 0.0)
     few = SearchTrial.build(trial.queries[:10], trial.vectors[:10], trial.documents, 5)
     records, indexed = try_indexes(*started(few), ("hnsw", "flat-int8"), GateSettings(0.005, 0.95))
     assert [(record.admitted, record.statement) for record in records] == [(False, None), (True, None)]
     assert records[1].accuracy.loss.mean == records[1].ndcg.loss.mean == 0
     assert indexed.accepted.index_record.kind == "flat-int8"
     assert indexed.accepted.index_record.recall == 1
+
+
+def test_auto_leaves_out_index_that_is_hardly_smaller(trial: SearchTrial) -> None:
+    """A graph of vectors with 32 components is larger than these, and codes of a byte each are a quarter."""
+    records, indexed = try_indexes(*started(trial), ("hnsw", "flat-int8"), GateSettings(0.005, 0.95))
+    assert [record.candidate for record in records] == ["flat-int8"]
+    (skipped,) = indexed.accepted.skipped
+    assert (skipped.kind, skipped.reason) == ("index", "not 1.5 times smaller per document than exact search")
+    assert skipped.candidate.startswith("hnsw")
+    assert skipped.gain is not None
+    assert 1.5 * skipped.gain["bytes_per_document"] > skipped.gain["baseline_bytes_per_document"]
 
 
 def test_first_accepted_index_is_used(trial: SearchTrial) -> None:

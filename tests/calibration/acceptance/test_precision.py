@@ -1,13 +1,21 @@
-"""`--precision auto` judges bfloat16, then int8, and skips what an encoder cannot have."""
+"""`--precision auto` judges the fastest precision, and leaves out what is slow or impossible."""
 
 import json
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from taugate.calibration.acceptance import cheaper_search
+from taugate.calibration.acceptance.baseline import AcceptedSearch, GateState
+from taugate.calibration.acceptance.cheaper_search import try_precisions
+from taugate.calibration.progress import Job
 from taugate.cli import main as cli
+from taugate.evidence.rules import GateSettings
 from taugate.registry.catalog import current_id
+from taugate.release.encoder import Precision
+from taugate.release.layout import content_digest
 from taugate.retrieval.encoder import bert
 from taugate.retrieval.reader import load
 from tests.calibration.export.test_export import WORDS, tokenizer
@@ -70,18 +78,71 @@ def test_auto_with_model_unknown_to_kernel_ends_with_release(sample: Path, tmp_p
     assert [skipped["candidate"] for skipped in manifest["skipped"]] == ["bfloat16"]
 
 
+def _stub(precision: str) -> Any:
+    config = SimpleNamespace(precision=precision, runtime="kernel")
+    return SimpleNamespace(config=config)
+
+
+# Requested, questions a second in float32, bfloat16 and int8, and what is judged and left out.
+SPEEDS = [
+    ("auto", (100, 80, 125), ["int8"], ["bfloat16"]),
+    ("auto", (100, 150, 130), ["bfloat16"], ["int8"]),
+    ("auto", (100, 119, 110), [], ["bfloat16", "int8"]),
+    ("int8", (100, 300, 50), ["int8"], []),
+]
+
+
+@pytest.mark.parametrize(("requested", "rates", "judged", "left_out"), SPEEDS)
+def test_speed_decides_what_is_judged_before_any_label(
+    requested: str, rates: tuple, judged: list, left_out: list, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[str] = []
+
+    def judging(inputs: Any, baseline: Any, state: Any, encoder: Any, gain: dict, gate: Any) -> Any:
+        tried.append(encoder.config.precision)
+        return SimpleNamespace(admitted=False, gain=gain), None
+
+    monkeypatch.setattr(cheaper_search, "_cheaper", lambda inputs, float32, precision: _stub(precision))
+    monkeypatch.setattr(cheaper_search, "_judged", judging)
+    names: tuple[Precision, ...] = ("float32", "bfloat16", "int8")
+    accepted = AcceptedSearch(_stub("float32"), cast(Any, None), cast(Any, None), cast(Any, None))
+    state = GateState(accepted, cast(Any, None))
+    candidates = SimpleNamespace(candidates=SimpleNamespace(precision=requested))
+    inputs = cast(Any, SimpleNamespace(settings=candidates, job=Job()))
+    baseline = cast(Any, SimpleNamespace(queries=[]))  # no label
+    measured = dict(zip(names, rates, strict=True))
+    _, after = try_precisions(inputs, baseline, state, GateSettings(0.005), lambda *_: measured)
+    assert tried == judged
+    skipped = after.accepted.skipped
+    assert [candidate.candidate for candidate in skipped] == left_out
+    assert all(candidate.gain is not None for candidate in skipped)
+    reason = "not 1.2 times as fast as float32 on this machine"
+    assert not judged or all(candidate.reason == f"{judged[0]} is faster" for candidate in skipped)
+    assert judged or all(candidate.reason == reason for candidate in skipped)
+
+
+def test_digest_leaves_out_what_speed_left_out() -> None:
+    manifest: dict[str, Any] = {"files": {}, "gate": []}
+    slow = {"candidate": "int8", "kind": "precision", "reason": "slow", "gain": {"queries_per_second": 1.0}}
+    impossible = {"candidate": "int8", "kind": "precision", "reason": "nothing to quantise"}
+    assert content_digest(manifest | {"skipped": [slow]}) == content_digest(manifest)
+    assert content_digest(manifest | {"skipped": [slow, impossible]}) == content_digest(
+        manifest | {"skipped": [impossible]}
+    )
+    assert content_digest(manifest | {"skipped": [impossible]}) != content_digest(manifest)
+
+
 @pytest.mark.slow
 @pytest.mark.model
 @pytest.mark.skipif(bert.processor_path("bfloat16") is None, reason="needs a compiler at installation, and AVX2")
-def test_auto_judges_bfloat16_then_int8_at_whole_confidence(brief: Path, tmp_path: Path) -> None:
-    manifest = calibrate(brief, tmp_path, "--precision", "auto", "--margin", "0.1")
-    candidates = {record["candidate"]: record for record in manifest["gate"]}
-    assert list(candidates) == ["bfloat16", "int8"]
-    assert {record["confidence"] for record in candidates.values()} == {0.95}
-    assert all(record["processor"] == bert.processor_path(name) for name, record in candidates.items())
+def test_named_precision_is_judged_at_whole_confidence(brief: Path, tmp_path: Path) -> None:
+    manifest = calibrate(brief, tmp_path, "--precision", "int8", "--margin", "0.1")
+    (record,) = manifest["gate"]
+    assert (record["candidate"], record["confidence"]) == ("int8", 0.95)
+    assert record["processor"] == bert.processor_path("int8")
     assert "skipped" not in manifest
-    refused = calibrate(brief, tmp_path / "refused", "--precision", "auto", "--margin", "0.0001")
-    assert [(record["candidate"], record["admitted"]) for record in refused["gate"]] == [("bfloat16", False)]
+    refused = calibrate(brief, tmp_path / "refused", "--precision", "int8", "--margin", "0.0001")
+    assert [(record["candidate"], record["admitted"]) for record in refused["gate"]] == [("int8", False)]
     assert refused["encoder"]["precision"] == "float32"
 
 

@@ -9,6 +9,7 @@ from scipy import stats
 
 from taugate.calibration.report.terminal import statement
 from taugate.calibration.threshold.shortage import evidence_bound
+from taugate.policy.policy import NO_CUT
 from taugate.release.layout import REPORT
 from taugate.release.verify import verify
 from tests.calibration.commands import Capture, repeat_first, small
@@ -100,7 +101,7 @@ def test_named_options_certify(tmp_path: Path, calibrate: Capture) -> None:
     assert calibrate(data, tmp_path / "r", encoder, "--max-loss", "0.06", *OPTIONS[2:])[0] == 0
 
 
-def test_refusal_that_loses_too_many_answers_is_named(
+def test_certificate_lowers_rho_that_loses_too_many_answers(
     tmp_path: Path, calibrate: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data, encoder = small(tmp_path, 300, texts=300)
@@ -109,14 +110,21 @@ def test_refusal_that_loses_too_many_answers_is_named(
         lambda right, *_: float(np.quantile(right, 0.2)) if len(right) else 0.0,  # halves of the corpus find no answer
     )
     code, manifest, error = calibrate(data, tmp_path / "r", encoder, *OPTIONS)
-    assert (code, manifest["policy"]["kind"]) == (3, "none")
-    last = error.splitlines()[-1]
-    assert re.search(
-        r"ρ refuses the answers to 19 % of the 210 queries that certify, which is too many .*5 %\. Give", last
+    assert (code, manifest["policy"]["tau"]) == (0, NO_CUT)
+    said = re.search(
+        r"warning: the certificate lowers ρ from ([\d.]+) to ([\d.]+), and no result is dropped: the higher ρ refuses "
+        r"(\d+) of the 210 certifying queries that find an answer; --refuse off certifies a cut instead",
+        error,
     )
-    assert "Give --refuse off, or give --max-loss 0." in last and len(last) <= 300
-    assert manifest["policy"]["shortage"]["lowest"] == []
-    assert calibrate(data, tmp_path / "r", encoder, *OPTIONS, "--refuse", "off")[0] == 0
+    assert said is not None
+    assert float(said[1]) > float(said[2]) == pytest.approx(manifest["refusal"]["rho"], abs=1e-4)
+    assert int(said[3]) > 0.05 * 210
+    assert manifest["policy"]["certificates"][0]["bound"] <= 0.05
+    shipped = [manifest["refusal"]["evidence"][kind] for kind in ("off_topic", "request")]
+    assert all(kind["uncertified"] >= kind["refused"] for kind in shipped)
+    assert "τ = −∞" in error
+    without = calibrate(data, tmp_path / "r", encoder, *OPTIONS, "--refuse", "off")[1]
+    assert without["policy"]["tau"] > NO_CUT
 
 
 def test_drawn_queries_only_lack_labels(tmp_path: Path, calibrate: Capture) -> None:

@@ -12,7 +12,6 @@ from taugate.calibration.threshold.shortage import RuleVariant, certifying_count
 from taugate.evidence.clusters import SamplingUnits
 from taugate.evidence.divisions import MIN_CALIBRATING, HoldoutSplit, QueryRoles
 from taugate.evidence.ranking import AnsweredQueries, JudgedQueries, ScoredQueries
-from taugate.evidence.risk.words import shortage
 from taugate.evidence.rules import ThresholdRule
 from taugate.evidence.threshold.policy_choice import CalibrationQueries
 from taugate.policy.names import ThresholdKind
@@ -100,7 +99,6 @@ ADVICE = [
     ({}, [("ndcg", 352, 599), ("empty", 352, 599)], "or give --max-loss 0.2 --max-empty 0.2."),
     ({"guarantee": "expected-loss"}, [("accuracy", 264, 999)], "or give --max-loss 0.2."),
     ({"method": "non-inferiority"}, [("accuracy", 352, 400)], f"Give --holdout 0, or {LABEL.format(68)}."),
-    ({}, [("accuracy", 210, 149, 0.0527, 0.02)], "Give --refuse off, or give --max-loss 0.0527."),
     ({}, [("accuracy", 20, 59, 0.6)], f"Give --holdout 0, or {LABEL.format(1)}."),
 ]
 
@@ -111,15 +109,6 @@ def test_remedy_is_one_sentence_with_cheapest_ways(asked: dict, limits: list[tup
     message = remedy(503, 0.3, rule, [certificate(*item) for item in limits])
     assert message.endswith(says) if says.startswith("or") else message == says
     assert ". " not in message and "; " not in message
-
-
-def test_refused_answers_are_cause_in_words() -> None:
-    """210 queries are more than the 149 that a loss needs, so their number is not what stands in the way."""
-    rule = ThresholdRule.from_options(max_loss=[0.05])
-    said = shortage(rule, [certificate("accuracy", 210, 149, 0.0527, 0.02)])
-    assert said == "ρ refuses the answers to 2 % of the 210 queries that certify, which is too many for a loss of 5 %"
-    few = shortage(rule, [certificate("accuracy", 140, 149, 0.3, 0.02)])
-    assert few == "with 140 queries a loss of 5 % cannot be certified at 95 %; 149 are needed"
 
 
 def test_remedy_by_document_names_computed_limits() -> None:

@@ -7,7 +7,7 @@ import numpy as np
 
 from taugate.calibration.relevance.probes import LabelledSearch
 from taugate.calibration.study.refusing import Best, Growth
-from taugate.evidence.abstention.refusal import MAX_LOST, LostShares, RefusalEvidence, ScoredQuestions
+from taugate.evidence.abstention.refusal import MAX_LOST, RefusalEvidence, ScoredQuestions
 from taugate.policy.arrays import Float32
 from taugate.release.refusal_records import QuestionKind
 from taugate.retrieval.index.top_k import TopK
@@ -45,7 +45,7 @@ def growth_of(
         return top.scores[:, 0]
 
     right = ScoredQuestions.of(first(top)[found], found, np.ones(len(found), dtype=np.bool_))
-    evidence = RefusalEvidence(right, take(first), 0, LostShares(MAX_LOST, MAX_LOST))
+    evidence = RefusalEvidence(right, take(first), 0, MAX_LOST)
     return Growth(search, take, seed=0), evidence
 
 

@@ -1,20 +1,22 @@
 """The default refusal ρ: how it is chosen, what it is measured on, and that a certified loss includes it."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy.stats import norm
+from scipy.stats import beta, norm, skewnorm
+from scipy.stats.distributions import rv_frozen
 
 from taugate.data.questions import off_topic_table
 from taugate.evidence.abstention.refusal import (
-    LostShares,
     RefusalEvidence,
     ScoredQuestions,
     can_limit,
     choose_rho,
     further_field_refused,
+    planned_loss,
     share_at_most,
 )
 from taugate.evidence.clusters import SamplingUnits
@@ -22,11 +24,14 @@ from taugate.evidence.ranking import AnsweredQueries, JudgedQueries, ScoredQueri
 from taugate.evidence.risk.certify import LossLimit, certify
 from taugate.evidence.risk.steps import LossSteps
 from taugate.evidence.rules import ThresholdRule
+from taugate.evidence.threshold.decide import decide_policy
+from taugate.evidence.threshold.policy_choice import CalibrationQueries, certifiable_rho
+from taugate.policy.policy import NO_CUT
 from taugate.registry.catalog import find
 from taugate.retrieval.index.top_k import TopK
 
 DELTA = 0.05
-DEFAULT = LostShares(0.015, 0.015)
+DEFAULT = 0.015
 CERTIFYING = ThresholdRule("risk-control", "similarity", max_loss=DELTA)
 
 
@@ -57,16 +62,25 @@ def test_unanswerable_queries_raise_rho_to_the_planned_share() -> None:
     assert 0.5 < rho < 0.51
 
 
-def test_certified_loss_allows_one_lost_answer_among_few() -> None:
-    off_topic, shares = [np.linspace(0.5, 0.8, 100, dtype=np.float32)], LostShares.under(CERTIFYING)
-    for queries, lost in (
-        (38, 0),
-        (39, 1),
-        (319, 1),
-        (479, 2),
-    ):  # 2 / 40 and 1 / 20 are the certified .05, 3 / 480 an eighth
+def test_certified_loss_is_planned_to_a_sixteenth() -> None:
+    off_topic, planned = [np.linspace(0.5, 0.8, 100, dtype=np.float32)], planned_loss(CERTIFYING)
+    assert planned == DELTA / 16
+    for queries, lost in ((319, 0), (638, 0), (639, 1), (959, 2)):  # (lost + 1) / (queries + 1) is at most the plan
         right = np.linspace(0.2, 0.9, queries, dtype=np.float32)
-        assert (right < np.float32(choose_rho(right, off_topic, shares))).sum() == lost
+        assert (right < np.float32(choose_rho(right, off_topic, planned))).sum() == lost
+
+
+@pytest.mark.parametrize("law", [norm(0.6, 0.1), skewnorm(-2, 0.8, 0.2), beta(4, 2)])
+def test_tail_below_few_answers_loses_the_plan(law: rv_frozen) -> None:
+    """Far fewer right answers than can limit the share: it is at most as planned, where the law is known."""
+    rng, planned = np.random.default_rng(0), planned_loss(CERTIFYING)
+    lost = []
+    for _ in range(400):
+        right = law.rvs(size=45, random_state=rng).astype(np.float32)
+        rho = choose_rho(right, [float32(2.0)], planned)
+        assert rho <= right.min()
+        lost.append(law.cdf(rho))
+    assert 0.1 * planned < np.mean(lost) <= planned
 
 
 def test_share_needs_enough_queries_to_be_limited() -> None:
@@ -215,6 +229,44 @@ def test_certified_loss_includes_refusals_in_a_known_world() -> None:
     losses = np.array([_certified_loss(rng, 400) for _ in range(1000)])
     assert (losses > DELTA).mean() <= 0.05 + 2.6 * np.sqrt(0.05 * 0.95 / 1000)  # promised; one run in 200 by chance
     assert losses.mean() > 0.5 * DELTA
+
+
+def _path(rng: np.random.Generator, queries: int, rho: float) -> CalibrationQueries:
+    """Draw queries whose only relevant result is their best one, with a uniform score, and refuse below `rho`."""
+    found = rng.uniform(size=(queries, 1)).astype(np.float32)
+    top = TopK(found, np.zeros(found.shape, dtype=np.int64))
+    judged = JudgedQueries(top, np.ones((queries, 1), dtype=np.int64), np.ones(queries), found[:, 0])
+    answering = AnsweredQueries(found[:, 0], found[:0, 0], np.float32(rho), certified=True)
+    scored = ScoredQueries(judged, TopK(found[:0], top.positions[:0]), None, None, answering)
+    rows = np.arange(queries)
+    return CalibrationQueries(scored, rows, rows[None], None, None, singles(queries), 0)
+
+
+@pytest.mark.parametrize("planned", [DELTA, 2 * DELTA])
+def test_path_to_rho_is_certified_as_far_as_it_holds(planned: float) -> None:
+    """ρ itself would lose the limit or more, so a certificate that reaches that is false; a lower ρ always has one."""
+    rng, false, lowered = np.random.default_rng(0), 0, 0
+    for _ in range(1000):
+        evidence = _path(rng, 105, planned)
+        rho = certifiable_rho(CERTIFYING, evidence)
+        assert rho is not None
+        false += min(rho, planned) >= DELTA
+        lowered += rho < planned
+    assert false / 1000 <= 0.05 + 2.6 * np.sqrt(0.05 * 0.95 / 1000)  # one run in 200 by chance
+    assert lowered / 1000 > 0.9
+
+
+def test_certificate_with_lowered_rho_has_no_cut() -> None:
+    evidence = _path(np.random.default_rng(1), 105, 0.3)
+    rho = certifiable_rho(CERTIFYING, evidence)
+    answering = evidence.scored.answering
+    assert rho is not None
+    assert answering is not None
+    lower = replace(answering, threshold=np.float32(rho), planned=answering.threshold)
+    policy = decide_policy(CERTIFYING, replace(evidence, scored=replace(evidence.scored, answering=lower)))
+    assert (policy.tau, policy.certificates[0].bound <= DELTA) == (NO_CUT, True)
+    kept = evidence.scored.kept("similarity", policy.threshold)
+    assert kept.tolist() == (answering.answerable >= answering.threshold)[:, None].tolist()
 
 
 def test_refused_query_is_lost_from_the_first_step() -> None:

@@ -152,6 +152,29 @@ def test_expected_wealth_is_one_for_drawn_documents(delta: float) -> None:
         np.testing.assert_allclose((lost * chances + kept * (1 - chances)) @ shares, 1)
 
 
+@pytest.mark.parametrize("documents", [300, 597, 598, 700, 947, 1200, 5000])
+def test_lossless_comparison_passes_wherever_binomial_does(documents: int) -> None:
+    units = SamplingUnits.from_clusters(np.repeat(np.arange(documents), 2))
+    for level in (0.05, 0.05 / 3):
+        p_value = paired_losses(np.zeros(len(units)), units, level=level).p_value(0.005)
+        assert (p_value <= level * (1 + 1e-9)) == (0.995**documents <= level)
+
+
+@pytest.mark.parametrize("documents", [598, 947, 1200, 3000])
+@pytest.mark.parametrize("part", [1.0, 0.5])
+def test_planned_bet_holds_level(documents: int, part: float) -> None:
+    """Documents lose everything, or a half, with the chance that makes the mean loss the margin."""
+    margin, size, passed = 0.005, 0.0, 0
+    for lost in range(60):
+        counts = np.array([documents - lost, lost], dtype=float)
+        result = DocumentLosses(np.array([0.0, part]), np.ones(2), counts, np.ones(2), level=0.05)
+        if result.p_value(margin) <= 0.05:
+            passed += 1
+            size += stats.binom.pmf(lost, documents, margin / part)
+    assert size <= 0.05
+    assert passed
+
+
 # How often what is false is said. The loss is the margin, exactly.
 
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from taugate.retrieval.encoder import bert
 
-kernel = pytest.importorskip("taugate.retrieval.encoder.kernel", reason="needs a compiler at installation")
+kernel = pytest.importorskip("taugate_kernel.kernel", reason="needs a compiler at installation")
 INT8 = bert.PRECISIONS["int8"]
 PATHS = kernel.paths(INT8)
 WORDS, POSITIONS = 40, 12

@@ -65,7 +65,7 @@ class AcceptedSearch:
         documents: Encoder of documents, None if it is that of queries.
         golden_tolerance: Largest difference of a score from the recorded one on another processor.
         gate: A record for every candidate tried, in order.
-        skipped: Candidates that were not possible.
+        skipped: Candidates that were not judged.
         engine: The collection of an engine that the index searches, None if the documents are in the release.
     """
 
@@ -200,6 +200,10 @@ class GateState:
         """
         accepted = AcceptedSearch(encoder, encoded, trial.exact, index_record(trial.flat), trial.lexical)
         return cls(accepted, trial)
+
+    def leaving_out(self, skipped: Sequence[SkippedCandidate]) -> Self:
+        """Record candidates that are not judged."""
+        return replace(self, accepted=replace(self.accepted, skipped=(*self.accepted.skipped, *skipped)))
 
     def with_encoded(self, encoded: EncodedTexts) -> Self:
         """Search for the same queries, encoded otherwise, in the same documents."""

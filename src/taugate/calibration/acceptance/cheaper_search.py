@@ -1,18 +1,18 @@
 """Choice of the index and of the encoder of queries: exact and float32, unless the gate accepts a cheaper one.
 
 Encodes queries in int8 or bfloat16 if the gate accepts it; documents keep float32: they are encoded only once. With
-`auto`, bfloat16 is judged first, because it changes similarities by a fifth of what int8 does, and int8 only if
-bfloat16 was accepted. In this fixed sequence both are judged at the gate's whole confidence (Maurer, Hothorn and
-Lehmacher, 1995).
+`auto`, a candidate that is hardly cheaper is left out before any label is looked at: a precision that is not clearly
+faster on this machine, or an index that is not clearly smaller. The fastest precision is judged at the gate's whole
+confidence. If it is refused, the others have no error left.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
 import numpy as np
 
 from taugate.calibration.acceptance.baseline import GateState, SearchTrial, speeds
+from taugate.calibration.acceptance.encoding_speed import encoding_rates, speed_line
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.corpus import encode_queries
 from taugate.calibration.encoding.source import MAX_CHARS, CheaperPrecision, cheaper_encoder
@@ -23,6 +23,7 @@ from taugate.evidence.acceptance import GateCandidate, judge
 from taugate.evidence.clusters import SamplingUnits
 from taugate.evidence.rules import MARGIN, GateSettings
 from taugate.policy.arrays import Float32, QueryVectors, dense_of, map_dense
+from taugate.release.encoder import Precision
 from taugate.release.golden import TOLERANCE
 from taugate.release.names import INDEX_KINDS, Kind
 from taugate.release.search_records import GateRecord, SkippedCandidate
@@ -47,14 +48,17 @@ _WEIGHTS_A_DIMENSION = 28_339
 # on 2 cores, benchmarks/results/gate.md).
 _MAX_GRAPH = 1_000_000
 
-_SEQUENCE: tuple[CheaperPrecision, ...] = ("bfloat16", "int8")
-_TIMED_TEXTS, _LONE_TEXTS = 256, 32  # queries timed in a batch, and one by one: a few seconds on two cores
+_PRECISIONS: tuple[CheaperPrecision, ...] = ("bfloat16", "int8")
 # Documents whose activations choose the int8 weights. Three times as many choose nearly the same
 # (benchmarks/results/encoder.md).
 _TEXTS = 100
 # More than the timing noise of a busy machine, and less than the gain of int8 on a processor with instructions for it
 # (benchmarks/decisions.md).
 FASTER = 1.2
+SMALLER = 1.5  # bytes per document of exact search, over those of an index
+
+# Returns the questions a second of each encoder, by its precision.
+MeasureRates = Callable[[Mapping[Precision, ExportedEncoder], Sequence[str]], Mapping[Precision, float]]
 
 
 def check_index_trainable(choice: IndexChoice, documents: int) -> None:
@@ -106,16 +110,19 @@ def try_indexes(
         units: Sampling units of the queries that judge.
         baseline: These queries, encoded in float32 and not projected.
         state: Configuration accepted so far, with exact search.
-        kinds: Kinds of index in order of preference.
+        kinds: Kinds of index in order of preference; of several, those that are not clearly smaller are left out.
         gate: Settings with the margin and the confidence.
 
     Returns:
-        A record for each kind, and the new state, or `state` itself if the gate accepts no kind.
+        A record for each kind that was judged, and the new state, which is as before if the gate accepts no kind.
     """
     trial, margin = state.trial, gate.margin or MARGIN
     exact = trial.exact.search(trial.vectors, trial.depth)
     before = trial.judge(exact)
     indexes = [build_index(kind, trial, margin) for kind in kinds]
+    if len(kinds) > 1:
+        skipped = [_too_large(index, trial) for index in indexes if not _is_smaller(index, trial)]
+        indexes, state = [index for index in indexes if _is_smaller(index, trial)], state.leaving_out(skipped)
     candidates = [
         GateCandidate(
             _name(index),
@@ -213,53 +220,82 @@ def search_gain(trial: SearchTrial, index: AnyIndex, projection: Projection | No
     return gain
 
 
+def _is_smaller(index: AnyIndex, trial: SearchTrial) -> bool:
+    return SMALLER * sizes(index)[0] <= sizes(trial.flat)[0]
+
+
+def _too_large(index: AnyIndex, trial: SearchTrial) -> SkippedCandidate:
+    gain = {
+        f"{prefix}bytes_per_document": sizes(measured)[0] / len(measured)
+        for prefix, measured in (("baseline_", trial.flat), ("", index))
+    }
+    reason = f"not {SMALLER:g} times smaller per document than exact search"
+    return SkippedCandidate(candidate=_name(index), kind="index", reason=reason, gain=gain)
+
+
 def _name(index: AnyIndex) -> str:
     return index.kind if index.breadth is None else f"{index.kind}, breadth {index.breadth}"
 
 
 def try_precisions(
-    inputs: CalibrationInputs, baseline: SearchTrial, state: GateState, gate: GateSettings
+    inputs: CalibrationInputs,
+    baseline: SearchTrial,
+    state: GateState,
+    gate: GateSettings,
+    rates: MeasureRates = encoding_rates,
 ) -> tuple[list[GateRecord], GateState]:
-    """Encode the queries in cheaper precisions, and test their results.
-
-    With `auto`, a precision also has to be clearly faster than float32 in the same run, and one that the encoder or
-    this machine cannot have is recorded and skipped.
+    """Encode the queries in a cheaper precision, and test their results.
 
     Args:
         inputs: The data set and the settings, with the precision int8, bfloat16 or auto.
         baseline: The queries that judge, encoded in float32.
         state: Configuration accepted so far, with a float32 encoder.
         gate: Settings with the margin and the confidence.
+        rates: Measures how fast encoders are.
 
     Returns:
-        A record for every precision that was judged, and the new state: with the last one that is used, or as before.
+        The record of the precision that was judged, if any, and the new state, which searches as before unless it is
+        accepted.
 
     Raises:
         EncoderError: If the precision that is requested by its name cannot be had.
     """
-    requested = inputs.settings.candidates.precision
-    records: list[GateRecord] = []
-    skipped: list[SkippedCandidate] = []
-    used = state
-    for precision in _SEQUENCE:
+    requested, float32 = inputs.settings.candidates.precision, state.accepted.encoder
+    encoders: dict[Precision, ExportedEncoder] = {}
+    for precision in _PRECISIONS:
         if requested not in ("auto", precision):
             continue
         try:
-            encoder = _cheaper(inputs, state.accepted.encoder, precision)
+            encoders[precision] = _cheaper(inputs, float32, precision)
         except EncoderError as error:
             if requested != "auto":
                 raise
-            skipped.append(SkippedCandidate(candidate=precision, kind="precision", reason=str(error)))
+            state = state.leaving_out([SkippedCandidate(candidate=precision, kind="precision", reason=str(error))])
             inputs.job.report(f"gate: {precision}: not possible: {error}")
-            continue
-        record, moved = _judged(inputs, baseline, state, encoder, gate)
-        records.append(record)
-        if not record.admitted:
-            break
-        faster = record.gain["queries_per_second"] > FASTER * record.gain["baseline_queries_per_second"]
-        if faster or requested == precision:
-            used = moved
-    return records, replace(used, accepted=replace(used.accepted, skipped=tuple(skipped)))
+    if not encoders:
+        return [], state
+    with inputs.job.stage("gate"):
+        measured = rates({"float32": float32, **encoders}, [query.text for query in baseline.queries])
+    for name, encoder in encoders.items():
+        inputs.job.report(speed_line(encoder, measured[name], measured["float32"]))
+    fastest = max(encoders, key=measured.__getitem__)
+    too_slow = requested == "auto" and measured[fastest] < FASTER * measured["float32"]
+    reason = f"not {FASTER:g} times as fast as float32 on this machine" if too_slow else f"{fastest} is faster"
+    left_out = [name for name in encoders if too_slow or name != fastest]
+    state = state.leaving_out(
+        [
+            SkippedCandidate(candidate=name, kind="precision", reason=reason, gain=_rates(name, measured))
+            for name in left_out
+        ]
+    )
+    if too_slow:
+        return [], state
+    record, moved = _judged(inputs, baseline, state, encoders[fastest], _rates(fastest, measured), gate)
+    return [record], moved if record.admitted else state
+
+
+def _rates(precision: Precision, measured: Mapping[Precision, float]) -> dict[str, float]:
+    return {"baseline_queries_per_second": measured["float32"], "queries_per_second": measured[precision]}
 
 
 def _cheaper(inputs: CalibrationInputs, float32: ExportedEncoder, precision: CheaperPrecision) -> ExportedEncoder:
@@ -270,21 +306,25 @@ def _cheaper(inputs: CalibrationInputs, float32: ExportedEncoder, precision: Che
 
 
 def _judged(
-    inputs: CalibrationInputs, baseline: SearchTrial, state: GateState, encoder: ExportedEncoder, gate: GateSettings
+    inputs: CalibrationInputs,
+    baseline: SearchTrial,
+    state: GateState,
+    encoder: ExportedEncoder,
+    gain: dict[str, float],
+    gate: GateSettings,
 ) -> tuple[GateRecord, GateState]:
-    """Encode the queries by `encoder`, and judge their results; other parameters as for `try_precisions`."""
+    """Encode the queries by `encoder`, which has a gain, and judge their results; see `try_precisions`."""
     cache = EmbeddingCache.of(encoder)
     queries = cast("dict[str, Float32]", encode_queries(inputs.dataset, encoder, cache, inputs.job).vectors)
     encoded = state.accepted.encoded.with_queries(lambda kind, vectors: map_dense(vectors, lambda _: queries[kind]))
     with inputs.job.stage("gate"):
         moved = state.with_queries(encoder, encoded)
-        timed = [query.text for query in moved.trial.queries[:_TIMED_TEXTS]]
         precision = encoder.config.precision
         candidate = GateCandidate(
             precision,
             "precision",
             moved.trial.outcomes(),
-            _encoding_speeds(timed, state.accepted.encoder, encoder),
+            gain,
             processor_path(precision) if encoder.config.runtime == "kernel" else None,
         )
         (record,) = judge(baseline.exact_outcomes, [candidate], inputs.units, gate)
@@ -308,10 +348,3 @@ def golden_tolerance(baseline: SearchTrial, state: GateState) -> float:
     exact = state.accepted.index.search(projected, baseline.k)
     difference = exact.scores - state.accepted.index.search(state.trial.vectors, baseline.k).scores
     return max(TOLERANCE, 2 * float(np.abs(difference).max()))
-
-
-def _encoding_speeds(texts: Sequence[str], float32: ExportedEncoder, cheaper: ExportedEncoder) -> dict[str, float]:
-    def encoding(encoder: ExportedEncoder) -> Callable[[Sequence[str]], object]:
-        return lambda batch: encoder.encode(batch, "query")
-
-    return speeds(encoding(float32), encoding(cheaper), texts, [[text] for text in texts[:_LONE_TEXTS]])

@@ -169,10 +169,11 @@ def mean_difference(old: QuantitySample, new: QuantitySample, confidence: float)
     units = SamplingUnits.from_clusters(new.clusters)
     if np.array_equal(old.query, new.query):
         losses = old.values - new.values
-        loss, detectable = paired_losses(losses, units), min_detectable_loss(units, confidence)
+        level = 1 - confidence
+        loss, detectable = paired_losses(losses, units, level=level), min_detectable_loss(units, confidence)
         query_upper = None
         if units.unit == "document":
-            query_upper = paired_losses(losses, units, "query").upper_limit(confidence)
+            query_upper = paired_losses(losses, units, "query", level).upper_limit(confidence)
         return MeanDifference(loss.mean, loss.upper_limit(confidence), "paired", units, query_upper, detectable)
     # If one sample is by document, both are, so that the two means have the same unit.
     effect = max(units.design_effect, SamplingUnits.from_clusters(old.clusters).design_effect)

@@ -129,8 +129,8 @@ def try_precision(
         spool: Folder for files that a release may need.
 
     Returns:
-        The verdict, and the search and the reranker in that precision if they are used: with `auto` they also have to
-        be clearly faster. None if no precision is requested, or the reranker cannot have it.
+        The verdict, and the search and the reranker in that precision if they are accepted. None if no precision is
+        requested, the reranker cannot have it, or, with `auto`, it is not clearly faster.
 
     Raises:
         RerankerUnavailable: If there are no scores.
@@ -151,8 +151,11 @@ def try_precision(
         folder = spool / precision
         folder.mkdir(exist_ok=True)
         bound = moved.over(documents, folder, job)
-        searching = RerankedSearch.score(first, moved, bound, exact.size)
         gain = _gain(exact, bound)
+        if settings.precision == "auto" and not _is_faster(gain):
+            job.report(f"second stage in {precision}: not {FASTER:g} times as fast as float32 on this machine")
+            return None
+        searching = RerankedSearch.score(first, moved, bound, exact.size)
         cheaper_stage = CheaperStage(precision, gain, processor_path(precision))
         judged = exact.judging.judge(requested.name, (exact.results, searching.results), cheaper_stage)
     record = judged.record
@@ -161,9 +164,11 @@ def try_precision(
         f"{gate_line(record)}; {gain['baseline_milliseconds']:.3g} → {gain['milliseconds']:.3g} ms for "
         f"{exact.size} candidates{'' if tokens is None else f', with {tokens:.0f} tokens a pair'}"
     )
-    faster = gain["queries_per_second"] > FASTER * gain["baseline_queries_per_second"]
-    used = record.admitted and (faster or settings.precision != "auto")
-    return judged, (searching, moved) if used else None
+    return judged, (searching, moved) if record.admitted else None
+
+
+def _is_faster(gain: dict[str, float]) -> bool:
+    return gain["queries_per_second"] >= FASTER * gain["baseline_queries_per_second"]
 
 
 def _gain(exact: RerankedSearch, cheaper: Reranker) -> dict[str, float]:

@@ -226,4 +226,5 @@ def ranking_outcomes(
     gaining = retrieved if parents is None else first_of_document(parents[positions], grades != 0)
     ideal = np.array([ideal_dcg(query.gains, DEPTH) for query in queries])
     deep = slice(None), slice(DEPTH)
-    return RankingOutcomes(accuracy(grades[:, :k], retrieved[:, :k]), ndcg(grades[deep], gaining[deep], ideal))
+    ids = tuple(query.id for query in queries)
+    return RankingOutcomes(accuracy(grades[:, :k], retrieved[:, :k]), ndcg(grades[deep], gaining[deep], ideal), ids)

@@ -122,13 +122,18 @@ def _candidates(manifest: Manifest) -> CandidateSettings:
     if projection == "query-pca":  # the candidate's name is "query-pca, retention 0.9"
         retention = float(judged["projection"][0].candidate.rpartition(" ")[2])
     precision: PrecisionChoice = manifest.answering.precision
-    refused = precision == "float32" and (judged["precision"] or manifest.skipped)
-    if refused or len(judged["precision"]) > 1:
+    skipped = [candidate.kind for candidate in manifest.skipped or ()]
+    tried = len(judged["precision"]) + skipped.count("precision")
+    if tried > 1 or (tried and precision == "float32"):
         precision = "auto"
     index: IndexChoice = manifest.index.kind if manifest.engine is None else "flat"
     if judged["index"]:  # the name is "hnsw, breadth 64", or the kind alone
         name = judged["index"][0].candidate.partition(",")[0]
-        index = "auto" if len(judged["index"]) > 1 else next(kind for kind in get_args(Kind) if kind == name)
+        index = (
+            "auto"
+            if len(judged["index"]) + skipped.count("index") > 1
+            else next(kind for kind in get_args(Kind) if kind == name)
+        )
     return CandidateSettings(
         projection=projection,
         retention=retention,

@@ -168,8 +168,9 @@ def densities_figure(
 
 def similarity_threshold(calibrated: Calibrated) -> tuple[float, bool] | None:
     """Return a threshold on similarity, and whether it is in force; None if no rule gives one."""
-    if POLICIES[calibrated.policy.kind].plain and calibrated.policy.tau is not None:
-        return calibrated.policy.tau, True
+    tau = calibrated.policy.tau
+    if POLICIES[calibrated.policy.kind].plain and tau is not None and calibrated.threshold is not None:
+        return tau, True
     papers = [
         papers_rule.tau
         for papers_rule in calibrated.manifest.alternatives

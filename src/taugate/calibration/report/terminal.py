@@ -219,7 +219,7 @@ def _standing(manifest: ReleaseManifest) -> list[str]:
 def _rule(manifest: ReleaseManifest) -> str:
     policy = manifest.policy
     psi = f", ψ = {policy.psi}" if policy.psi is not None else ""
-    cut = "no threshold" if policy.tau is None else f"{policy.kind}, τ = {policy.tau:.6f}{psi}"
+    cut = "no threshold" if policy.tau is None else f"{policy.kind}, τ = {fixed(policy.tau, 6)}{psi}"
     return f"in force: {cut} ({policy.method}). {statement(policy)}{unrestricted(policy)}"
 
 
@@ -241,7 +241,7 @@ def _level(level: Level) -> str:
     """Format the threshold for another requested loss than the one in force."""
     if level.tau is None:
         return f"for a loss of at most {level.max_loss:g}: no threshold can be certified with so few queries"
-    return f"for a loss of at most {level.max_loss:g}: τ = {level.tau:.6f}, certified as well"
+    return f"for a loss of at most {level.max_loss:g}: τ = {fixed(level.tau, 6)}, certified as well"
 
 
 def _alternative(other: Alternative) -> str:

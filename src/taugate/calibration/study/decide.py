@@ -24,12 +24,7 @@ from taugate.evidence.risk import words
 from taugate.evidence.risk.certify import certificate
 from taugate.evidence.rules import ThresholdRule
 from taugate.evidence.threshold.decide import alternatives, decide_policy, with_unrestricted
-from taugate.evidence.threshold.policy_choice import (
-    CalibrationQueries,
-    certifiable_policy,
-    loss_limits,
-    with_enough_evidence,
-)
+from taugate.evidence.threshold.policy_choice import CalibrationQueries, certifiable_policy, loss_limits
 from taugate.policy.policy import POLICIES
 from taugate.release.evidence import Alternative, Certificate, RelevanceRecord, StrataRecord, StratumRecord
 from taugate.release.names import METHODS
@@ -63,11 +58,7 @@ def decide(study: Study, inputs: StudyInputs, inherited: Inherited | None = None
     """
     settings, few_labels = inputs.settings, study.few_labels
     with inputs.job.stage("threshold"):
-        part, units = study.parts["calibration"], inputs.units
-        queries = CalibrationQueries(
-            study.scored, part.members, part.resamples.rows, study.roles, study.fitted, units, settings.seed
-        )
-        queries = with_enough_evidence(settings.rule, queries)
+        queries = study.deciding(inputs)
         policy = with_shortage(_choose(study, inputs, queries, inherited), inputs.dataset, queries, settings)
         policy, strata = _stratified(policy, study, inputs, queries)
         if inherited is None:

@@ -23,17 +23,18 @@ from taugate.data.runs.run import Run
 from taugate.evidence.abstention.choose import LabelledGroups, QueryGroup
 from taugate.evidence.abstention.refusal import (
     MAX_LOST,
-    LostShares,
     RefusalEvidence,
     ScoredQuestions,
     StudiedRefusal,
     can_limit,
+    planned_loss,
 )
 from taugate.evidence.clusters import ClusterIds
 from taugate.evidence.divisions import QueryRoles
 from taugate.evidence.measure import PartName, QueryPart
 from taugate.evidence.ranking import AnsweredQueries
 from taugate.evidence.rules import ThresholdRule
+from taugate.evidence.threshold.policy_choice import CalibrationQueries
 from taugate.policy.abstention import AnswerRule, AnswerScore, Signals
 from taugate.policy.arrays import Float32, Ranking
 from taugate.policy.policy import Mask
@@ -226,7 +227,7 @@ def refuse_by_default(
         questions: Questions that no document answers.
         parts: Parts of the answerable queries.
         roles: None with too few queries.
-        settings: All settings, among them the rule of the threshold, and ρ if it is given.
+        settings: All settings, among them the rule of the threshold, and ρ if it is given or lowered.
         kept: Record of the earlier release; None to choose ρ.
     """
     # Generated queries resemble their documents more than people's queries do, so ρ could lose many of the latter.
@@ -238,12 +239,12 @@ def refuse_by_default(
     # certified for them.
     limits = parts.limits[found] & (not provisional or rule.statement is not None)
     right = ScoredQuestions(scores[found], search.units.take(found), limits) if len(found) else None
-    evidence = RefusalEvidence(right, questions.kinds, questions.left_out, LostShares.under(rule), rho)
+    evidence = RefusalEvidence(right, questions.kinds, questions.left_out, planned_loss(rule), rho)
     uncertified = None
-    if right is not None and rule.statement is not None and rho is None:
+    if right is not None and rule.statement is not None and kept is None:
         usual = parts.certifies if settings.holdout else parts.limits | parts.certifies
         usual_right = replace(right, chooses=usual[found] & (not provisional))
-        uncertified = replace(evidence, right=usual_right, lost=LostShares(MAX_LOST, MAX_LOST))
+        uncertified = replace(evidence, right=usual_right, lost=MAX_LOST, kept=None)
     fitted = roles is not None and bool(parts.certifies.any() and parts.limits[roles.fit].all())
     answering = AnsweredQueries(
         scores, search.unanswerable.scores[:, 0], np.float32(evidence.rho), certified=True, fitted=fitted
@@ -253,6 +254,24 @@ def refuse_by_default(
     if questions.growth is not None and rho is None:
         record = record.model_copy(update={"doubled": questions.growth.doubled(evidence)})
     return StudiedRefusal(rule_served, record, answering)
+
+
+def lowered_rho(evidence: CalibrationQueries, planned: float, rho: float) -> str:
+    """Say what the planned ρ would cost, for the progress.
+
+    Args:
+        evidence: The queries, with the planned ρ.
+        planned: ρ before the certificate lowered it.
+        rho: ρ that the certificate allows.
+    """
+    certifying = evidence.scored.take(evidence.certifying(model=False))
+    right = certifying.judged.accuracy() > 0
+    lost = int(np.isfinite(certifying.refusals()[right, 0]).sum())
+    return (
+        f"warning: the certificate lowers ρ from {planned:.4f} to {rho:.4f}, and no result is dropped: the higher ρ "
+        f"refuses {lost:,} of the {right.sum():,} certifying queries that find an answer; --refuse off certifies a cut "
+        "instead"
+    )
 
 
 def _unanswerable(

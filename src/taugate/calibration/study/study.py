@@ -1,7 +1,7 @@
 """Analyses labelled queries from the scores of any search; no threshold is chosen, and nothing is written."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -18,6 +18,7 @@ from taugate.calibration.study.refusing import (
     LabelledParts,
     RefusalQuestions,
     divide_queries,
+    lowered_rho,
     refuse_by_default,
     scored_groups,
 )
@@ -29,6 +30,7 @@ from taugate.evidence.divisions import QueryRoles
 from taugate.evidence.measure import PartName, QueryPart
 from taugate.evidence.ranking import ScoredQueries
 from taugate.evidence.relevance.fitting import AppliedRelevance, EstimatedRelevance
+from taugate.evidence.threshold.policy_choice import CalibrationQueries, certifiable_rho, with_enough_evidence
 from taugate.policy.abstention import AnswerRule, AnswerScore
 from taugate.policy.arrays import Float32
 from taugate.policy.score_relevance import NO_COMPONENTS, Components
@@ -193,6 +195,14 @@ class Study:
         """The held-out queries, or the calibration queries without a holdout."""
         return self.parts.get("heldout", self.parts["calibration"])
 
+    def deciding(self, inputs: StudyInputs) -> CalibrationQueries:
+        """Return the queries that decide the rule of the settings, and which of them certify."""
+        part, settings = self.parts["calibration"], inputs.settings
+        queries = CalibrationQueries(
+            self.scored, part.members, part.resamples.rows, self.roles, self.fitted, inputs.units, settings.seed
+        )
+        return with_enough_evidence(settings.rule, queries)
+
 
 def study(inputs: StudyInputs, searching: Search, inherited: Inherited | None = None) -> Study:
     """Search for all labelled queries, fit the model of relevance, and set what refuses queries.
@@ -234,7 +244,33 @@ def study(inputs: StudyInputs, searching: Search, inherited: Inherited | None = 
         few_labels = None if searching.vectors is None else searching.vectors.few_labels()
     with job.stage("query set"):
         texts = None if searching.describe is None else searching.describe(parts)
-    return Study(search, scored, parts, roles, estimated, refusal, few_labels, texts, searching.corpus)
+    studied = Study(search, scored, parts, roles, estimated, refusal, few_labels, texts, searching.corpus)
+    chosen = refusal is not None and refusal.record.is_default and inherited is None and settings.rho is None
+    if settings.rule.statement is None or not chosen or few_labels is not None:
+        return studied
+    return _certifiable(
+        studied, inputs, lambda rho: _refusal(searching, parts, roles, replace(settings, refuse=rho), inherited)
+    )
+
+
+def _certifiable(studied: Study, inputs: StudyInputs, refusing: Callable[[float], StudiedRefusal | None]) -> Study:
+    """Lower ρ as far as the certificate of a loss needs it.
+
+    Args:
+        studied: The study with the planned ρ.
+        inputs: The labelled queries and the settings.
+        refusing: Refuses below a lower ρ.
+    """
+    evidence, answering = studied.deciding(inputs), studied.scored.answering
+    rho = certifiable_rho(inputs.settings.rule, evidence)
+    if rho is None or answering is None or rho >= answering.threshold:
+        return studied
+    refusal = refusing(rho)
+    if refusal is None:
+        return studied
+    inputs.job.report(lowered_rho(evidence, float(answering.threshold), refusal.rule.tau))
+    answering = replace(refusal.answering, planned=answering.threshold)
+    return replace(studied, refusal=refusal, scored=replace(studied.scored, answering=answering))
 
 
 def _refusal(

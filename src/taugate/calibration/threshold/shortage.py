@@ -27,9 +27,8 @@ from taugate.evidence.clusters import MAX_DESIGN_EFFECT
 from taugate.evidence.divisions import FIT_SHARE, MIN_CALIBRATING, held_out
 from taugate.evidence.risk import words
 from taugate.evidence.risk.losses import DocumentLosses
-from taugate.evidence.risk.words import EMPTY, refused_answers
+from taugate.evidence.risk.words import EMPTY
 from taugate.evidence.rules import PolicyChoice, ThresholdRule
-from taugate.evidence.threshold.decide import decide_policy
 from taugate.evidence.threshold.policy_choice import CalibrationQueries
 from taugate.policy.names import Metric, PolicyKind
 from taugate.release.evidence import Certificate, Shortage
@@ -108,17 +107,13 @@ def remedy(
     requested, *alternatives = _variants(RuleVariant(holdout, rule, refuses=refuses))
     needed = max(certificate.queries_needed for certificate in certificates)
     options = [] if shortage is None else shortage.options
-    if not options and refused_answers(certificates):
-        options = ["--refuse off"]
-    elif not options and not _by_document(certificates):
+    if not options and not _by_document(certificates):
         options = [variant.options for variant in alternatives if certifying_count(variant, labels) >= needed]
     larger = [f"give {_larger(certificates)}"] if _larger(certificates) else []
     ways = [f"give {option}" for option in options[:1]]
     if shortage is not None and shortage.min_loss is not None:
         strictest = min(certificates, key=lambda certificate: certificate.most)
         ways.append(f"give {_option(strictest)} {_up(shortage.min_loss)}, which these documents allow")
-    elif refused_answers(certificates):  # more labels lose as many answers
-        ways += larger
     else:
         ways += [_labels(requested, alternatives, needed, labels, shortage, by_document=_by_document(certificates))]
         ways += larger
@@ -262,14 +257,13 @@ def with_shortage(
     rule, units = settings.rule, evidence.units
     if policy.tau is not None or policy.statement is None or not STATEMENTS[policy.statement].by_test:
         return policy
-    lowest = [] if words.refused_answers(policy.certificates) else _lowest(dataset, evidence, settings)
-    missing: dict[str, Json] = {"lowest": lowest}
+    missing: dict[str, Json] = {"lowest": _lowest(dataset, evidence, settings)}
     strictest = min(policy.certificates, key=lambda certificate: certificate.most)
     nats = -math.log((1 - rule.confidence) / (1 + len(rule.further_losses)))
     labelled = LabelledDocuments.of(evidence, strictest, rule.metric, nats)
-    options = ["--refuse off"] if settings.refuses and _certified_without_refusal(rule, evidence) else []
+    options = []
     if units.unit == "document" and not _request(settings).fits:
-        options += _options(labelled, evidence, all_certify(settings.holdout, refuses=settings.refuses))
+        options = _options(labelled, evidence, all_certify(settings.holdout, refuses=settings.refuses))
     missing["options"] = options
     guarantee, unlabelled, usual = (
         policy.guarantee,
@@ -308,13 +302,6 @@ def evidence_bound(answers: NDArray[np.float64], queries: float, delta: float) -
     lost = np.maximum(n - breaks[:, None], 0.0) @ counts
     kappa = np.interp(delta * queries, lost[::-1], breaks[::-1])
     return float(-np.log(np.minimum(1.0, kappa / n)) @ counts)
-
-
-def _certified_without_refusal(rule: ThresholdRule, evidence: CalibrationQueries) -> bool:
-    """Return whether only the answers that ρ refuses are one too many."""
-    if evidence.scored.answering is None:
-        return False
-    return decide_policy(rule, replace(evidence, scored=replace(evidence.scored, answering=None))).tau is not None
 
 
 def _request(settings: CalibrationSettings) -> RuleVariant:

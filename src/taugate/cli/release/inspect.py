@@ -16,6 +16,7 @@ from taugate.cli.release.action import action, release_argument
 from taugate.cli.terminal.output import aligned, print_result, printable, say
 from taugate.errors import ReleaseError
 from taugate.policy.names import PLAIN
+from taugate.policy.policy import shown_tau
 from taugate.registry import history
 from taugate.registry.catalog import (
     ReleaseSummary,
@@ -78,7 +79,7 @@ def _cells(release: ReleaseSummary, marks: Mapping[str | None, str], now: dateti
     data = release.data or "–"
     if release.split not in {None, "test"}:  # the default of `taugate calibrate`
         data = f"{data}/{release.split}"
-    tau = f"{release.tau:.3f}" if release.tau is not None else "–" if release.policy is None else "none"
+    tau = shown_tau(release.tau) if release.tau is not None else "–" if release.policy is None else "none"
     notes = []
     if release.policy is not None and release.policy not in PLAIN:
         notes.append(release.policy)

@@ -8,7 +8,7 @@ from pathlib import Path
 from taugate.calibration.comparison.publish import Promotion, Published, report
 from taugate.calibration.formats import metrics_line
 from taugate.cli.terminal.output import print_result, say, say_labelled
-from taugate.policy.policy import POLICIES
+from taugate.policy.policy import POLICIES, shown_tau
 from taugate.registry.catalog import unverified_manifest
 from taugate.release.layout import REPORT
 from taugate.release.manifest import ReleaseManifest, RunManifest
@@ -130,7 +130,7 @@ def result(manifest: ReleaseManifest) -> dict[str, str]:
     rows = {"State": state, **summary_lines(manifest.summary or "")}
     if cost is not None:
         rows["Cost"] = cost
-    tau = "no τ" if policy.tau is None else POLICIES[policy.kind].tau.format(tau=policy.tau)
+    tau = "no τ" if policy.tau is None else POLICIES[policy.kind].tau.format(tau=shown_tau(policy.tau))
     refusal = manifest.refusal
     rho = f"; ρ = {refusal.rho:.3f}" if refusal is not None and refusal.is_default else ""
     return rows | {"Cut": tau + rho}

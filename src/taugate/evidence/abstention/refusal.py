@@ -11,10 +11,10 @@ Queries are divided into folds by cluster, and those that choose ρ are counted 
 Users ask off-topic questions of fields that the table lacks, and fields differ more than chance. So the stated lower
 limit is one for the questions of a further field (`further_field_refused`), unless that of the counted ones is lower.
 
-No query that certifies a loss influences ρ: held-out queries limit it then. Given these, ρ is a constant, and the loss
-of a query, 1 if it is refused or the cut drops all of its relevant results, is a function of τ alone that never falls
-as τ rises. So the tests of `evidence/risk` hold for the sum of both losses as they do for the cut
-(`ScoredQueries.certifying`).
+No query that certifies a loss chooses ρ: held-out queries limit it then. So a path is fixed before it is tested: no
+refusal, ρ rising to its value, τ rising. A query is lost if it is refused or the cut drops all of its relevant results,
+so its loss never falls along the path. The tests of `evidence/risk` follow the path to their first failure, which
+needs no correction. If that is before ρ has its value, the certificate wins: ρ is lowered (`study/study.py`).
 """
 
 from collections.abc import Mapping
@@ -41,9 +41,13 @@ from taugate.release.refusal_records import QuestionKind, RefusalRecord, Refused
 
 # Largest share of the right answers that the default ρ may lose: one query in seventy.
 MAX_LOST = 0.015
-# Part of a certified loss that ρ may use; the cut needs the remainder. With --max-loss 0.02 on squad_v2_dev, an eighth
-# raises the share of results kept from .730 to .738.
-_SHARE_OF_LOSS = 1 / 8
+# Part of a certified loss that ρ may use on average; the cut needs the remainder. With 150 labels and --max-loss 0.05,
+# one of 105 certifying queries may be lost. A sixteenth loses two or more with chance .04, an eighth with .14.
+_SHARE_OF_LOSS = 1 / 16
+# Right answers for each degree of freedom of the tail below the lowest of them. With 30 to 128 answers, ρ loses .2 to
+# .9 times its share on squad_v2_dev, cosqa and scifact, which chose, .5 to 1.2 times on covidqa_chunks, 1.3 to 1.7
+# times on pubmedqa_labelled, and .0 to .4 times on squadshifts_new_wiki.
+_ANSWERS_A_DEGREE = 3
 # Share of each kind of question that may remain: the last few cost the most right answers. On the sample, .1 loses .7 %
 # of them and .03 loses 1.2 %; on a folder of 27 documents with 34 questions of people, 0 and 6 %.
 _REMAINING = 0.1
@@ -108,24 +112,9 @@ class ScoredQuestions:
         return self.scores[self.chooses if without is None else self.chooses & (self.folds != without)]
 
 
-@dataclass(frozen=True)
-class LostShares:
-    """Shares of right answers that ρ may lose.
-
-    Attributes:
-        planned: Largest share that it may lose.
-        one: Share that a single lost answer may be, if there are too few to limit a share of `planned`.
-    """
-
-    planned: float
-    one: float
-
-    @classmethod
-    def under(cls, rule: ThresholdRule) -> Self:
-        """Return the shares under a rule: a certified loss covers what ρ loses."""
-        if rule.statement is None:
-            return cls(MAX_LOST, MAX_LOST)
-        return cls(min(MAX_LOST, _SHARE_OF_LOSS * rule.max_loss), rule.max_loss)
+def planned_loss(rule: ThresholdRule) -> float:
+    """Return the share of right answers that ρ may lose on average; a certified loss covers it."""
+    return MAX_LOST if rule.statement is None else min(MAX_LOST, _SHARE_OF_LOSS * rule.max_loss)
 
 
 def can_limit(share: float, queries: int) -> bool:
@@ -133,33 +122,39 @@ def can_limit(share: float, queries: int) -> bool:
     return share * (queries + 1) >= 1
 
 
-def choose_rho(right: Float32, kinds: list[Float32], lost: LostShares) -> float:
+def choose_rho(right: Float32, kinds: list[Float32], lost: float) -> float:
     """Return the lowest ρ that refuses nearly all questions of each kind, or the highest that loses few right answers.
 
     Args:
         right: (n,) float32 scores of right answers.
         kinds: Scores of the questions without an answer, one array per kind; without any, nothing is refused.
-        lost: Shares of right answers that may be lost.
+        lost: Share of right answers that may be lost on average.
     """
     above = [np.nextafter(np.sort(kind), np.float32(np.inf)) for kind in kinds]  # the lowest thresholds that refuse
     enough = [float(scores[int(np.ceil((1 - _REMAINING) * len(scores))) - 1]) for scores in above]
     return min(max(enough, default=-np.inf), _ceiling(right, lost))
 
 
-def _ceiling(right: Float32, lost: LostShares) -> float:
+def _ceiling(right: Float32, lost: float) -> float:
     """Return the highest threshold that loses at most a share of right answers, on average over such samples.
 
     With k losses among n, the next query is lost with probability (k + 1) / (n + 1) at most (conformal risk control,
-    Angelopoulos et al., ICLR 2024, eq. 4). If n is too small for that, it is the quantile of a normal distribution.
+    Angelopoulos et al., ICLR 2024, eq. 4). If n is too small to lose one, the threshold is at most the lowest right
+    answer: a quantile of Student's distribution around the median, whose scale is the root mean square deviation of the
+    scores below it, because they spread farther than those above.
     """
     if len(right) < 2:
         return float(np.inf)
-    planned, one = (int(np.floor(share * (len(right) + 1) + 1e-9)) - 1 for share in (lost.planned, lost.one))
-    allowed = max(planned, min(one, 1))
+    allowed = int(np.floor(lost * (len(right) + 1) + 1e-9)) - 1
     if allowed >= 0:
         return float(np.sort(right)[allowed])
-    tail = right.mean(dtype=np.float64) + stats.norm.ppf(lost.planned) * right.std(dtype=np.float64)
-    return float(np.float32(tail))
+    scores = right.astype(np.float64)
+    median = np.median(scores)
+    below = scores[scores <= median] - median
+    deviation = np.sqrt(np.square(below).sum() / max(1, np.count_nonzero(below)))
+    degrees = max(2.0, len(scores) / _ANSWERS_A_DEGREE - 1)
+    tail = median + stats.t.ppf(lost, degrees) * deviation * np.sqrt(1 + 1 / len(scores))
+    return float(np.float32(min(tail, scores.min())))
 
 
 @dataclass(frozen=True)
@@ -170,14 +165,14 @@ class RefusalEvidence:
         right: Answerable queries that find a relevant document in their top K; None if there are none.
         kinds: Questions without an answer by kind, at least those about other subjects.
         left_out: Number of off-topic questions and requests that the documents seem to answer, which do not count.
-        lost: Shares of right answers that may be lost.
-        kept: ρ of an earlier release, None to choose it.
+        lost: Share of right answers that may be lost on average.
+        kept: ρ of an earlier release, or the one that a certificate allows; None to choose it.
     """
 
     right: ScoredQuestions | None
     kinds: Mapping[QuestionKind, ScoredQuestions]
     left_out: int
-    lost: LostShares
+    lost: float
     kept: float | None = None
 
     @cached_property
@@ -193,7 +188,7 @@ class RefusalEvidence:
         """
         right = self.kinds["off_topic"].scores[:0] if self.right is None else self.right.choosing(without)
         names: tuple[QuestionKind, ...] = ("off_topic", "request")
-        if can_limit(self.lost.planned, len(right)):
+        if can_limit(self.lost, len(right)):
             names = (*names, "unanswerable")
         kinds = [self.kinds[name].choosing(without) for name in names if name in self.kinds]
         return choose_rho(right, [scores for scores in kinds if len(scores)], self.lost)

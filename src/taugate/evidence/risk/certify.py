@@ -20,11 +20,10 @@ from taugate.evidence.clusters import SamplingUnits
 from taugate.evidence.risk.steps import LossSteps
 from taugate.evidence.risk.words import EMPTY
 from taugate.evidence.rules import ThresholdRule
+from taugate.policy.policy import NO_CUT
 from taugate.release.evidence import Certificate
 
 Losses = NDArray[np.float64]
-
-_NO_CUT = float(np.finfo(np.float32).min)  # drops only results that score −∞
 
 
 def expected(losses: Losses, n: int, delta: float, largest: int = 1) -> NDArray[np.bool_]:
@@ -123,7 +122,7 @@ def certify(limits: Sequence[LossLimit], rule: ThresholdRule) -> CertifiedThresh
         rule: Rule with the kind of statement and the confidence.
     """
     candidates = np.unique(np.concatenate([limit.steps.candidates for limit in limits]))
-    candidates = candidates[candidates > _NO_CUT]  # queries that are refused are lost at every τ
+    candidates = candidates[candidates >= NO_CUT]  # queries that are refused are lost at every τ
     passed = np.ones(len(candidates), dtype=np.bool_)
     for limit in limits:
         passed &= statement_of(rule).passes(limit, rule)[limit.steps.places(candidates)]
@@ -161,7 +160,7 @@ def upper_loss_limit(steps: LossSteps, tau: float | None, confidence: float, req
 
 def _place(steps: LossSteps, tau: float | None) -> int:
     """Return the place of τ on the staircase; without a cut, only what is lost at every τ is lost."""
-    return int(steps.places(np.array([_NO_CUT if tau is None else tau], dtype=np.float32))[0])
+    return int(steps.places(np.array([NO_CUT if tau is None else tau], dtype=np.float32))[0])
 
 
 class HighProbability:

@@ -23,21 +23,23 @@ labelled ones together without ever being seen. So the statement counts a docume
 have a larger L − δ·n. Losses are paired, so a document can lose only answers that were found. If the average document
 is meant, n is 1 and L its mean loss.
 
-The best λ depends on the distribution of losses, which is not known in advance, so the initial wealth is split among
-several bets.
+The best λ depends on the distribution of losses, which is not known in advance. For a cut, whose losses rise with τ,
+the initial wealth is split among several bets. A paired comparison has one bet. Its λ depends on the margin, the level
+and the numbers of documents and queries, and on no loss, so the theorem holds. It is the λ with which the most
+documents may be lost whole. With too few documents to lose any, it is the largest, so that a candidate that loses
+nothing passes whenever the exact binomial test would.
 
-Paired losses of queries, baseline − candidate, with a p-value and confidence limits for their mean. If queries share
-documents, the evidence is an e-value by document (`evidence/risk/losses.py`). Otherwise queries are independent,
-and exponential tilting of the observed losses is sharper. The p-value of "the mean loss is the margin or more" is then
-that of the observed mean under the distribution with this margin as its mean that is nearest to the observed one in
-Kullback–Leibler divergence (Efron, "Nonparametric standard errors and confidence intervals", Can. J. Statist. 9, 1981,
-§11). Its tail is the saddlepoint formula of Lugannani and Rice in Barndorff-Nielsen's form (Davison and Hinkley,
-Bootstrap Methods and their Application, 1997, §9.5). A t-test accepts too often here: losses are rare, and a sample
-that has few of them by luck has a small variance, too. For losses of 0 and 1 this is the binomial test.
+If no two queries share a document, they are independent, and exponential tilting of the observed losses is sharper. The
+p-value of "the mean loss is the margin or more" is then that of the observed mean under the distribution with this
+margin as its mean that is nearest to the observed one in Kullback–Leibler divergence (Efron, "Nonparametric standard
+errors and confidence intervals", Can. J. Statist. 9, 1981, §11). Its tail is the saddlepoint formula of Lugannani and
+Rice in Barndorff-Nielsen's form (Davison and Hinkley, Bootstrap Methods and their Application, 1997, §9.5). A t-test
+accepts too often here: losses are rare, and a sample that has few of them by luck has a small variance, too. For losses
+of 0 and 1 this is the binomial test.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Self
 
 import numpy as np
@@ -45,6 +47,7 @@ from numpy.typing import NDArray
 from scipy import optimize, special, stats
 
 from taugate.evidence.clusters import ClusterIds, PerQuery, SamplingUnits
+from taugate.evidence.rules import CONFIDENCE
 
 Statement = Literal["document", "query"]
 Array = NDArray[np.float64]
@@ -57,6 +60,9 @@ _MIXTURE = np.array([[1 - 1e-6, 0.5], [0.95, 0.3], [0.7, 0.2]])
 # bets grow fastest: for losses of 0 and 1 with mean p, λ·b = (δ − p) / δ (Kelly, Bell Syst. Tech. J. 35, 1956), which
 # is .06 for p = .85 and .11 for p = .8 if δ = .9.
 _AGAINST_MOST = np.array([[1 - 1e-6, 0.5], [0.1, 0.3], [0.03, 0.2]])
+# Values of λ·b for a paired comparison. At a margin of .005, candidates about as good as the baseline pass in .69 of
+# the trials, on average over worlds of 600 to 5,000 documents that did not choose, against .64 with _MIXTURE.
+_STAKES = np.append(np.arange(1, 100) / 100, [0.995, 0.999, 0.9999, 1 - 1e-6])
 _MAX_MARGIN = 1 - 1e-9  # the largest margin tested; an upper limit above it is given as 1
 _SCANNED = 64  # margins at which an upper limit looks for the last one that is not excluded
 
@@ -95,6 +101,25 @@ class DocumentBets:
         largest = float((losable - min(delta, requested) * sizes).max())
         return cls(delta, mixture[:, 0] / max(largest, 1e-9), mixture[:, 1])  # nothing is at stake if not above 0
 
+    @classmethod
+    def planned(cls, delta: float, sizes: Array, counts: Array, level: float, requested: float = 1.0) -> Self:
+        """Choose one λ against a mean loss of δ: the one with which the most documents may be lost whole.
+
+        Args:
+            delta: δ, −1…1.
+            sizes: (k,) number n of queries of each kind of document, all of which can be lost.
+            counts: (k,) number of such documents.
+            level: Level at which δ is to be excluded.
+            requested: Largest margin that sets λ.
+        """
+        margin = min(delta, requested)
+        if margin <= 0:
+            return cls.against(delta, sizes, sizes, requested)
+        largest = (1 - margin) * float(sizes.max())
+        lossless: Array = np.log1p(np.outer(_STAKES / largest, margin * sizes)) @ counts
+        allowed = (lossless + math.log(level)) / -np.log1p(-_STAKES)
+        return cls(delta, _STAKES[[allowed.argmax()]] / largest, np.ones(1))
+
     def log_wealth(self, losses: Array, sizes: Array) -> Array:
         """Return ln(1 + λ·(δ·n − L)), (b, …); its sum over documents is the logarithm of the wealth.
 
@@ -129,12 +154,14 @@ class DocumentLosses:
         sizes: (k,) float64, number n of these queries, or 1.
         counts: (k,) float64, number of documents with this loss and size.
         losable: (k,) float64, largest loss of such a document.
+        level: Level that a paired comparison is planned for; None for the mixture of a cut.
     """
 
     losses: PerQuery
     sizes: PerQuery
     counts: PerQuery
     losable: PerQuery
+    level: float | None = None
 
     @classmethod
     def from_clusters(cls, losses: PerQuery, cluster_ids: ClusterIds, statement: Statement = "document") -> Self:
@@ -169,7 +196,10 @@ class DocumentLosses:
             margin: −1…1.
             requested: Largest margin that sets λ.
         """
-        bets = DocumentBets.against(margin, self.losable, self.sizes, requested)
+        if self.level is None:
+            bets = DocumentBets.against(margin, self.losable, self.sizes, requested)
+        else:
+            bets = DocumentBets.planned(margin, self.sizes, self.counts, self.level, requested)
         wealth = bets.log_wealth(self.losses, self.sizes) @ self.counts
         return float(np.exp(-max(0.0, float(bets.log_e(wealth)))))
 
@@ -181,8 +211,7 @@ class DocumentLosses:
 
         Args:
             confidence: Confidence of the limit, in 0…1.
-            requested: Largest margin that sets λ. If it is excluded, the limit is below it, because larger margins are
-                excluded by the same λ.
+            requested: Largest margin that sets λ. If it is excluded, so are larger ones, by the same λ.
         """
         alpha = 1 - confidence
         if self.mean >= _MAX_MARGIN or self.p_value(_MAX_MARGIN, requested) > alpha:
@@ -198,11 +227,11 @@ class DocumentLosses:
 
     def lower_limit(self, confidence: float) -> float:
         """Return the one-sided lower limit, −1…1: minus the upper limit of the mean gain."""
-        return -DocumentLosses(-self.losses, self.sizes, self.counts, self.sizes).upper_limit(confidence)
+        return -replace(self, losses=-self.losses, losable=self.sizes).upper_limit(confidence)
 
     def times(self, factor: float) -> "DocumentLosses":
-        """Return the evidence of `factor` times as many documents with losses like these."""
-        return DocumentLosses(self.losses, self.sizes, self.counts * factor, self.losable)
+        """Return the evidence of `factor` times as many documents like these."""
+        return replace(self, counts=self.counts * factor)
 
 
 @dataclass(frozen=True)
@@ -275,7 +304,9 @@ class QueryLosses:
 MeanLoss = DocumentLosses | QueryLosses
 
 
-def paired_losses(losses: PerQuery, units: SamplingUnits, statement: Statement = "document") -> MeanLoss:
+def paired_losses(
+    losses: PerQuery, units: SamplingUnits, statement: Statement = "document", level: float = 1 - CONFIDENCE
+) -> MeanLoss:
     """Choose the evidence for a mean loss: by document if that is the unit, else by exponential tilting.
 
     Args:
@@ -283,16 +314,17 @@ def paired_losses(losses: PerQuery, units: SamplingUnits, statement: Statement =
             adds up the losses of a projection and an index, and a query cannot lose more than everything.
         units: Sampling units of the queries.
         statement: Unit of the mean if the evidence is by document.
+        level: Level at which a margin is to be excluded.
     """
     bounded, cluster_ids = np.clip(losses, -1.0, 1.0), np.unique(units.clusters, return_inverse=True)[1]
     if units.unit == "document":
-        return DocumentLosses.from_clusters(bounded, cluster_ids, statement)
+        return replace(DocumentLosses.from_clusters(bounded, cluster_ids, statement), level=level)
     return QueryLosses.from_clusters(bounded, cluster_ids)
 
 
 def min_detectable_loss(units: SamplingUnits, confidence: float) -> float:
     """Return the smallest mean loss that queries can exclude: the upper limit of a candidate that changes nothing."""
-    return paired_losses(np.zeros(len(units)), units).upper_limit(confidence)
+    return paired_losses(np.zeros(len(units)), units, level=1 - confidence).upper_limit(confidence)
 
 
 def sample_size_factor(losses: MeanLoss, margin: float, alpha: float) -> float | None:

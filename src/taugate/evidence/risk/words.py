@@ -83,9 +83,6 @@ def shortage(rule: ThresholdRule, certificates: Sequence[Certificate], levels: S
     """
     worst = max(certificates, key=lambda certificate: certificate.queries_needed - certificate.queries)
     quantity = _quantity(worst)
-    if (failed := refused_answers(certificates)) is not None:
-        refused = f"ρ refuses the answers to {100 * failed.loss:.2g} % of the {_queries(failed.queries)} that certify"
-        return f"{refused}, which is too many for {_quantity(failed)} of {100 * failed.most:.4g} %"
     if rule.on_average:
         quantity, sure = f"an expected {quantity.removeprefix('a ')}", ""
     else:
@@ -104,14 +101,6 @@ def shortage(rule: ThresholdRule, certificates: Sequence[Certificate], levels: S
         f"{100 * worst.most:.4g} % cannot be certified{sure}; "
         f"{worst.queries_needed:,}{like} are needed{instead}"
     )
-
-
-def refused_answers(certificates: Sequence[Certificate]) -> Certificate | None:
-    """Return the certificate that fails because ρ refuses answers, which every τ loses; None if queries are too few."""
-    for certificate in certificates:
-        if certificate.loss > 0 and certificate.queries >= certificate.queries_needed:
-            return certificate
-    return None
 
 
 def impossible(

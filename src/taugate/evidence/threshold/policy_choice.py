@@ -113,21 +113,32 @@ def choose_policy(
         InputError: If the policy is not possible with these queries.
     """
     _check(rule, evidence)
-    rule = _named(rule, evidence)
-    if rule.policy != "auto":
-        entry = _candidate(rule.policy, evidence, rule)
-        return entry, entry.certify(evidence), None
-    entries = _divided(rule, evidence)
+    entries = _candidates(rule, evidence)
     certified = [entry.certify(evidence) for entry in entries]
+    if _named(rule, evidence).policy != "auto":
+        return entries[0], certified[0], None
     return _keeping_fewest(entries, certified, evidence)
+
+
+def certifiable_rho(rule: ThresholdRule, evidence: CalibrationQueries) -> float | None:
+    """Return the highest ρ, up to its value, at which a policy is certified without a cut; None if there is none.
+
+    For several largest losses it is that of the first one, which is in force.
+
+    Args:
+        rule: Rule with the limits and the confidence.
+        evidence: The queries, with the planned ρ.
+    """
+    thresholds = []
+    for entry in _candidates(rule, evidence):
+        in_force = next(entry.rule.split_by_loss())
+        thresholds.append(certify(loss_limits(in_force, evidence, entry.queries, None), in_force).tau)
+    return max((threshold for threshold in thresholds if threshold is not None), default=None)
 
 
 def certifiable_policy(rule: ThresholdRule, kind: PolicyKind, evidence: CalibrationQueries) -> CertifiablePolicy:
     """Return the candidate of one kind, with the queries and the confidence for further certificates."""
-    rule = _named(rule, evidence)
-    if rule.policy == "auto":
-        return next(entry for entry in _divided(rule, evidence) if entry.kind == kind)
-    return _candidate(kind, evidence, rule)
+    return next(entry for entry in _candidates(rule, evidence) if entry.kind == kind)
 
 
 def with_enough_evidence(rule: ThresholdRule, evidence: CalibrationQueries) -> CalibrationQueries:
@@ -139,7 +150,7 @@ def with_enough_evidence(rule: ThresholdRule, evidence: CalibrationQueries) -> C
 
 
 def loss_limits(
-    rule: ThresholdRule, evidence: CalibrationQueries, certifying: NDArray[np.int64], kind: PolicyKind
+    rule: ThresholdRule, evidence: CalibrationQueries, certifying: NDArray[np.int64], kind: PolicyKind | None
 ) -> list[LossLimit]:
     """Measure the losses that the rule limits: of the metric, and of empty replies if they are limited.
 
@@ -147,10 +158,10 @@ def loss_limits(
         rule: Rule with the metric and the limits.
         evidence: The queries.
         certifying: Positions of the certifying queries.
-        kind: Kind of the policy.
+        kind: Kind of the policy; None for the losses as ρ rises.
     """
     scored, units = evidence.scored.take(certifying), evidence.units.take(certifying)
-    decisions = scored.certifying(kind)
+    decisions = scored.refusals() if kind is None else scored.certifying(kind)
     limited = [LossLimit(rule.metric, loss_steps(scored.judged, decisions, rule.metric, units), rule.max_loss)]
     if rule.max_empty is not None:
         limited.append(LossLimit(words.EMPTY, LossSteps.of_empty(decisions, units), rule.max_empty))
@@ -180,11 +191,15 @@ def _check(rule: ThresholdRule, evidence: CalibrationQueries) -> None:
         )
 
 
-def _divided(rule: ThresholdRule, evidence: CalibrationQueries) -> list[CertifiablePolicy]:
-    """Divide the error between the two preferred policies; `similarity` is one of them only without a model.
+def _candidates(rule: ThresholdRule, evidence: CalibrationQueries) -> list[CertifiablePolicy]:
+    """Return the named policy, or for `auto` the two preferred ones, between which the error is divided.
 
-    The first uses no error for a loss that its queries are too few to certify, which is known before any loss is seen.
+    `similarity` is one of the two only without a model. The first uses no error for a loss that its queries are too few
+    to certify, which is known before any loss is seen.
     """
+    rule = _named(rule, evidence)
+    if rule.policy != "auto":
+        return [_candidate(rule.policy, evidence, rule)]
     first, second = evidence.scored.kinds[:2]
     error = 1 - rule.confidence
     leading = _candidate(first, evidence, replace(rule, confidence=1 - _FIRST * error))

@@ -131,7 +131,7 @@ def reference_report(release: WatchedRelease) -> bytes:
         topk=quantiles(reference.top),
         correct=quantiles(reference.correct),
         random=quantiles(reference.random) if len(reference.random) else None,
-        curve=threshold_curve(reference, policy.kind, policy.tau),
+        curve=threshold_curve(reference, policy.kind, None if policy.threshold is None else policy.tau),
     )
     absent = {"random"} if response.random is None else None
     return response.model_dump_json(exclude=absent).encode()
