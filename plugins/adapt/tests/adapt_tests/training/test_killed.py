@@ -34,7 +34,7 @@ def arguments(sample: Path, model: Path, target: Path) -> list[str]:
 
 
 def start_and_kill(command: list[str], moment: Callable[[], bool]) -> None:
-    process = subprocess.Popen([sys.executable, "-m", "adapt_tests.training.adapting", *command[1:]])
+    process = subprocess.Popen([sys.executable, str(Path(__file__).with_name("adapting.py")), *command[1:]])
     try:
         while not moment():
             assert process.poll() is None, "it ended before its moment came"

@@ -1,6 +1,6 @@
 """`taugate encode` with shards of any size as a process of its own, and what a test may do to its workers.
 
-python -m engines_tests.encoding.encoding_process DATA TO ENCODER WORKERS SHARD_ROWS; 0 workers are this process.
+python encoding_process.py DATA TO ENCODER WORKERS SHARD_ROWS; 0 workers are this process.
 """
 
 import json
@@ -29,7 +29,7 @@ class EncodingProcess:
 
     def __init__(self, data: Path, folder: Path, encoder: str, workers: int, shard_rows: int) -> None:
         self.folder = folder
-        program = [sys.executable, "-m", __name__, str(data), str(folder), encoder, str(workers), str(shard_rows)]
+        program = [sys.executable, __file__, str(data), str(folder), encoder, str(workers), str(shard_rows)]
         self.process = subprocess.Popen(program, stdout=subprocess.PIPE, text=True)
 
     def result(self) -> dict[str, Any]:
