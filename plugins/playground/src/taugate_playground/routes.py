@@ -188,7 +188,7 @@ def _page(release: "Release", offset: int) -> bytes:
     facts = {
         "release": manifest.release_id,
         "policy": manifest.policy.kind,
-        "threshold": manifest.policy.tau,
+        "threshold": None if manifest.policy.threshold is None else manifest.policy.tau,
         "rho": rho,
         "score": score,
         "k": manifest.policy.k,

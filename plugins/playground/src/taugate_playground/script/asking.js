@@ -4,7 +4,11 @@ const state = {
   search: null, reply: null, all: null, // the last search, its reply, and the reply with what the threshold dropped
   judged: new Map(), fields: new Set(), language: "curl", recent: [],
 };
-const policy = () => ({ kind: "similarity", tau: null, ...state.release?.manifest.policy }); // without a cut, no tau
+/** Return the policy of the release; τ is null if no result is dropped, which a certified release writes as the lowest float32. */
+const policy = () => {
+  const { kind, tau, ...others } = { kind: "similarity", tau: null, ...state.release?.manifest.policy };
+  return { ...others, kind, tau: tau === null || tau < -3.4e38 ? null : tau };
+};
 /** Return what refuses queries as a whole, with its score and ρ, or null. */
 const refusal = () => (state.release?.manifest.refusal?.rho === undefined ? null : state.release.manifest.refusal);
 const tauInForce = () => state.tau ?? state.reply?.threshold ?? policy().tau; // a reply has that of its stratum

@@ -79,7 +79,7 @@ function showRelease(release) {
   const show = (...shown) => part("release-facts").replaceChildren(...shown);
   if (release instanceof Error) return show(hint(`The release cannot be shown: ${release.message}.`));
   const { manifest } = release, { calibration, heldout } = manifest.metrics;
-  const { tau, kind, k, method, guarantee } = manifest.policy, second = manifest.second_stage;
+  const { tau, kind, k, method, guarantee } = policy(), second = manifest.second_stage;
   const facts = {
     State: chip(stateInWords(release), release.calibration === "calibrated" ? "good" : "warn"),
     Release: release.release, "Shadow release": release.shadow, Documents: manifest.data.documents.toLocaleString("en"),
