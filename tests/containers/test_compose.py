@@ -17,7 +17,7 @@ QUERY = {"query": "Who is liable for hidden defects?"}
 
 @pytest.fixture(scope="module")
 def up(project: Project) -> Project:
-    """Start the project as the README does, "Run it with containers"."""
+    """Start the project as docs/operations.md does."""
     project.compose("run", "--rm", "demo")
     project.compose("up", "--detach", *SERVICES)
     until(lambda: httpx.get(f"{project.url('taugate')}/readyz").status_code == 200)
