@@ -105,6 +105,7 @@ class MilvusEngine:
 
     Attributes:
         kind: Always "milvus".
+        exact: Whether the search is exact: never, as an approximate index answers it.
 
     Args:
         urls: URLs such as http://127.0.0.1:19530, or a path ending in .db for milvus-lite.
@@ -115,6 +116,7 @@ class MilvusEngine:
     """
 
     kind: EngineKind = "milvus"
+    exact = False
 
     def __init__(self, urls: Sequence[str], token: str = "") -> None:
         self._servers = MilvusServers(urls, token)

@@ -56,6 +56,7 @@ class PgvectorEngine:
 
     Attributes:
         kind: Always "pgvector".
+        exact: Whether the search is exact: never, as an approximate index answers it.
 
     Args:
         urls: One or more URLs, postgresql://user@host:port/database.
@@ -66,6 +67,7 @@ class PgvectorEngine:
     """
 
     kind: EngineKind = "pgvector"
+    exact = False
 
     def __init__(self, urls: Sequence[str], password: str = "") -> None:
         self._readers = PostgresServers(urls, password)

@@ -127,12 +127,12 @@ def gate_settings(cheaper: CandidateSettings, units: SamplingUnits, candidates: 
         if margin > MARGIN:
             job.report(
                 f"warning: the gate's margin is {margin:g} in place of {MARGIN:g}, because {units.words} cannot show a "
-                "smaller loss; add labels or set --margin"
+                "smaller loss; add labels or set margin"
             )
     if margin < detectable:
         job.report(
             f"warning: the gate's margin is {margin:g}, but with {units.words} the gate cannot detect a loss below "
-            f"{detectable:.4f}, so it will accept almost nothing; add labels or raise --margin"
+            f"{detectable:.4f}, so it will accept almost nothing; add labels or raise margin"
         )
     return GateSettings(margin, confidence)
 
@@ -234,7 +234,7 @@ def _narrowest(
         share = share_found(search.exact, search.queries, search.results, results)
         if chosen is not None and share < min_recall:
             break
-        candidate = GateCandidate(_name(searched), "engine", outcomes(results))
+        candidate = GateCandidate(_name(searched), "engine", outcomes(results), exact=search.corpus.engine.exact)
         (gate_record,) = judge(baseline, [candidate], inputs.units, gate)
         tried.append(gate_record)
         inputs.job.report(gate_line(gate_record))
@@ -263,11 +263,11 @@ def _name(record: EngineRecord) -> str:
 
 def _refusal(gate_record: GateRecord, share: float) -> str:
     if gate_record.verdict == "worse":
-        reason = "that is not enough; check that its index is as uploaded, or calibrate with a larger --margin"
+        reason = "that is not enough; check that its index is as uploaded, or calibrate with a larger margin"
     else:
         reason = (
             "these queries cannot show that it loses less than the margin; add labels, or calibrate with a larger "
-            "--margin"
+            "margin"
         )
     return (
         f"{gate_record.candidate}: the gate does not accept the engine, so no release is written: it finds "

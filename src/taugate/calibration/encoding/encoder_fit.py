@@ -107,7 +107,7 @@ def encoder_fit_warnings(record: EncoderFitRecord | None, encoder: str, window: 
         warnings.append(
             f"the encoder {encoder} was trained for {words} and does not normalize its vectors, but they are compared "
             "by cosine, which ignores their lengths; "
-            + ("give --similarity dot, or " if trained == "dot" else "")
+            + ('give similarity = "dot", or ' if trained == "dot" else "")
             + "compare its accuracy with that of an encoder trained for cosine"
         )
     if record.unreadable_documents:

@@ -80,9 +80,9 @@ def input_warnings(config: EncoderConfig) -> list[str]:
         )
     family = next((family for family in FAMILIES if family.pattern.search(config.name)), None)
     if family is not None and not config.query_prompt and not config.document_prompt:
-        options = f"--query-prompt {_quoted(family.query)}"
+        options = f"query-prompt = {_quoted(family.query)}"
         if family.document:
-            options += f" --document-prompt {_quoted(family.document)}"
+            options += f" and document-prompt = {_quoted(family.document)}"
         warnings.append(
             f"the encoder {config.name} looks like one of the family {family.name}, which was trained with prompts, "
             f"but its folder names none; give {options}"

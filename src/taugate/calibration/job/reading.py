@@ -135,12 +135,12 @@ def sampling_units(dataset: LabelledQueries, settings: CalibrationSettings, job:
     if drawn == "queries" and cap is not None:
         raise InputError(
             f"--count-at-most {cap}: the queries were drawn one by one, so each counts as one; leave the option out, "
-            "or give --drawn documents"
+            'or give drawn = "documents"'
         )
     if units.unit == "document" and (drawn, labels) == (None, None) and settings.rule.statement is not None:
         job.report(
             "queries about the same document count as one draw, because the labels do not say how they were drawn; if "
-            "they were drawn one by one, such as from a log, --drawn queries certifies more"
+            'they were drawn one by one, such as from a log, drawn = "queries" certifies more'
         )
     if units.unit == "document":
         return units.capped(cap)

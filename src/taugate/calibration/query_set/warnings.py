@@ -318,7 +318,7 @@ def truncation_warning(truncated: int, documents: int, window: int, encoder: str
         encoder: Name of the encoder.
     """
     verb, pronoun = ("is", "it") if truncated == 1 else ("are", "them")
-    longer = "let it read more with --max-length, if it can, or " if window == DEFAULT_TOKENS else ""
+    longer = "let it read more by max-length, if it can, or " if window == DEFAULT_TOKENS else ""
     option = "" if encoder == DEFAULT_ENCODER else f" --encoder {shlex.quote(encoder)}"
     return (
         f"{truncated:,} of {documents:,} documents ({percent(truncated / documents)}) {verb} longer than the encoder's "

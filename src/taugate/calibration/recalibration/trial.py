@@ -95,7 +95,7 @@ class TrialResult:
             return (
                 f"in {self.seconds:.0f} s the services tried it on {self.compared:,} of {self.wanted:,} queries; check "
                 "that they read this releases directory, and that TAUGATE_SHADOW_SHARE is above 0 and "
-                "TAUGATE_RELOAD_SECONDS is set, or give a larger --shadow-seconds"
+                "TAUGATE_RELOAD_SECONDS is set, or give a larger shadow-seconds"
             )
         if self.failed > _MAX_FAILED * (self.compared + self.failed):
             return f"it failed to answer {self.failed:,} of {self.compared + self.failed:,} live queries"

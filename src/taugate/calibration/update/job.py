@@ -370,7 +370,7 @@ def _warn(check: ThresholdCheck, job: Job) -> None:
     if check.widened:
         job.report(
             f"warning: the margin is {check.margin:g} instead of {MAX_LOSS:g}: {check.units.words} cannot show a "
-            "smaller loss; label more, or set --margin"
+            "smaller loss; label more, or set margin"
         )
     if check.unpaired:
         job.report(

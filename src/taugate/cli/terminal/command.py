@@ -172,7 +172,13 @@ class Command(click.Command):
         if self.common is not None:
             text = "show every option and exit"
             all_options = Option(
-                ["--help-all"], is_flag=True, is_eager=True, expose_value=False, callback=_show_all_options, help=text
+                ["--help-all"],
+                hidden=True,
+                is_flag=True,
+                is_eager=True,
+                expose_value=False,
+                callback=_show_all_options,
+                help=text,
             )
             self.params.append(all_options)
 

@@ -213,7 +213,9 @@ class StoreSearch:
         texts = {_id_at(item, request.id): at(item, request.text, "") for item in listed(reply, request)}
         readable = {name: text for name, text in texts.items() if isinstance(text, str) and text.strip()}
         if not readable:
-            raise InputError(f"no document has a text at {request.text}; name its field with --text-field")
+            raise InputError(
+                f"no document has a text at {request.text}; name its field by text-field, a key of --settings"
+            )
         return readable
 
     def _own_scores(self, item: Any) -> dict[str, Json]:  # noqa: ANN401 (JSON)

@@ -72,6 +72,7 @@ def engine_at(kind: EngineKind, urls: str, token_file: Path | None) -> Engine:
     """
     servers = [url.strip() for url in urls.split(",") if url.strip()]
     if not servers:
+        load_one("engines", kind)  # names a missing plug-in first
         raise InputError(f"{URL} is not set, and the vectors are in {kind}; set it to the URL of the engine")
     return connect(kind, servers, "" if token_file is None else read_secret(token_file, TOKEN_FILE))
 

@@ -135,9 +135,15 @@ class Collection(Protocol):
 
 
 class Engine(Protocol):
-    """One or more servers that hold the same collections. Errors and deadlines are as in Collection."""
+    """One or more servers that hold the same collections. Errors and deadlines are as in Collection.
+
+    Attributes:
+        kind: Kind of the engine.
+        exact: Whether its search is exact, so that a calibration need not compare it with exact search.
+    """
 
     kind: EngineKind
+    exact: bool
 
     def create(self, name: str, dimension: int, deadline: float) -> None:
         """Create an empty collection for vectors of a dimension; the name must be free."""

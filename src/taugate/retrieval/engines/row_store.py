@@ -46,9 +46,11 @@ class RowStore(ABC):
 
     Attributes:
         kind: Kind of the engine.
+        exact: Whether the search is exact: always.
     """
 
     kind: EngineKind
+    exact = True
 
     @abstractmethod
     def write(self, collection: str, rows: Mapping[int, bytes]) -> None:

@@ -80,7 +80,7 @@ class SearchFields(StrictRequest):
     vector: _Vector | None = Field(
         default=None,
         description="vector of the query, by the model that made those of the documents; for releases that were "
-        "calibrated on vectors, or with --accept-vectors; beside it, a `query` is needed for shared words in the "
+        "calibrated on vectors, or with `accept-vectors`; beside it, a `query` is needed for shared words in the "
         "score, and for a second stage",
     )
     k: K | None = Field(
@@ -282,7 +282,9 @@ def _vector(request: SearchFields, release: "Release") -> bytes | None:
             )
         return None
     if not manifest.reads_vectors:
-        raise InputError("vector: the release encodes queries itself; send `query`, or calibrate with --accept-vectors")
+        raise InputError(
+            "vector: the release encodes queries itself; send `query`, or calibrate with accept-vectors = true"
+        )
     if needs_words and request.query is None:
         raise InputError("query: the score of this release depends on words, too; send the text beside the vector")
     added = bytes(4 * (manifest.encoder.dimension - dimension))  # the zero that `extended` adds for inner products

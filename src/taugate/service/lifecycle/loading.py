@@ -46,7 +46,7 @@ _READ_WHOLE = {INDEX, LEXICAL, METADATA, MODEL, DATA, WEIGHTS}  # other files ar
 _TIGHT = 0.8  # share of the limit; the rest is for replies, the cache, and a release that replaces this one
 _WAY_OUT = (
     "raise the limit (in the chart, resources.limits.memory), or calibrate with a smaller index, such as "
-    "--index flat-int8"
+    'index = "flat-int8"'
 )
 
 # Loads a release from its folder, with a number of encoder threads and an encoder of a precision.
