@@ -180,7 +180,8 @@ def _classify(path: Path, target: Path) -> tuple[Path, Path] | Skipped:
     if not stat.S_ISREG(mode):
         return Skipped.of(path, "is not a regular file")
     if kind_of(path) is None:
-        return Skipped.of(path, "is of a kind that is not read; save it as text, HTML, PDF or an office file, or install a plug-in")
+        remedy = "save it as text, HTML, PDF or an office file, or install a plug-in"
+        return Skipped.of(path, f"is of a kind that is not read; {remedy}")
     if kind_of(path) != kind_of(target):
         return Skipped.of(path, "is a link to a file of another kind")
     return path, target
