@@ -24,7 +24,8 @@ SERVICE = {
 # The image service-milvus: with pandas, which Milvus needs, the image service would exceed its limit of 450 MB.
 MILVUS = {**SERVICE, "plugins/engines": ["pgvector", "milvus"]}
 CLIENT = "clients/python"  # the image mcp has its extra mcp
-CALIBRATION = {**SERVICE, ".": [*SERVICE["."], "calibration", "sample"], "plugins/label": []}
+# The image calibration has what the service has as well.
+CALIBRATION = {".": ["calibration", "sample"], "plugins/kernel": [], "plugins/label": [], "plugins/playground": []}
 TORCH = {**CALIBRATION, ".": [*CALIBRATION["."], "torch"], "plugins/adapt": []}
 # PyTorch and the packages that its build with CUDA needs. They have their own file, because the CPU build needs none.
 _PYTORCH = ("torch", "cuda-", "nvidia-", "triton")

@@ -43,7 +43,7 @@ def test_every_environment_is_checked() -> None:
     """The requirements of each environment hold, that of the image with a GPU included."""
     stages = (DOCKER / "Dockerfile").read_text(encoding="utf-8").split("\nFROM ")
     built = [stage for stage in stages if stage.partition("\n")[0].partition(" AS ")[2].startswith("build-")]
-    assert len(built) == 5
+    assert len(built) == 6
     assert [stage.partition("\n")[0] for stage in built if "${PIP} check" not in stage] == []
 
 

@@ -141,7 +141,7 @@ UNCHANGING = {
     "engine": "needs a server; plugins/engines/tests", "embeddings": "needs an engine",
     "no_refusal": "a deprecated name of refuse", "rho": "a deprecated name of refuse",
     "by": "a name in the history",
-    "settings": "accepts a projection that the gate refuses",
+    "settings": "a file of other options", "accept": "accepts a projection that the gate refuses",
     # Settings of the service.
     "releases_copy": "where a copy is kept", "trusted_keys": "what may be loaded", "host": "where it listens",
     "port": "where it listens", "playground": "another path", "workers": "processes of the same",

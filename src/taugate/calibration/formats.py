@@ -3,7 +3,7 @@
 Not with the charts: these need markupsafe, and the commands that promote and compare releases do without it.
 """
 
-from taugate.policy.policy import NO_CUT
+from taugate.policy.names import NO_CUT
 from taugate.release.evidence import Estimate, Interval, Shift
 from taugate.release.manifest import ReleaseManifest
 

@@ -138,7 +138,5 @@ def _utc(at: float) -> str:
 
 
 command = Group("drift", help="Detect drift in recorded queries.")
-command.add_command(
-    command_of("replay", replay, ReplayOptions, keys=("smallest_effect", "average_run_length", "block"))
-)
+command.add_command(command_of("replay", replay, ReplayOptions))
 command.add_command(command_of("baseline", baseline, LogOptions))

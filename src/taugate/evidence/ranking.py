@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.policy.arrays import Float32, Ranking
-from taugate.policy.names import Metric, PolicyKind
-from taugate.policy.policy import NO_CUT, POLICIES, Mask, keep_answered, tried
+from taugate.policy.names import NO_CUT, Metric, PolicyKind
+from taugate.policy.policy import POLICIES, Mask, keep_answered, tried
 
 Parents = NDArray[np.int32] | None
 

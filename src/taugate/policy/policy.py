@@ -15,12 +15,6 @@ from taugate.policy.arrays import Float32
 from taugate.policy.names import Metric, PolicyKind
 
 Mask = NDArray[np.bool_]
-NO_CUT = float(np.finfo(np.float32).min)  # τ of a certified release that drops no result
-
-
-def shown_tau(tau: float) -> str:
-    """Return τ for people."""
-    return "−∞" if tau == NO_CUT else f"{tau:.3f}"
 
 
 class DecisionScore:

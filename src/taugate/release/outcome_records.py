@@ -7,8 +7,7 @@ import numpy as np
 from pydantic import BeforeValidator, Field, FiniteFloat, model_validator
 from pydantic_core import PydanticCustomError
 
-from taugate.policy.names import Metric, PolicyKind
-from taugate.policy.policy import NO_CUT
+from taugate.policy.names import NO_CUT, Metric, PolicyKind
 from taugate.release.evidence import (
     MAX_FLOAT32,
     Certificate,

@@ -74,8 +74,9 @@ def test_auto_with_static_encoder_records_both_precisions_as_not_possible(
 def test_auto_with_model_unknown_to_kernel_ends_with_release(sample: Path, tmp_path: Path, kind: str) -> None:
     model = odd_model(kind, tmp_path)
     manifest = calibrate(sample, tmp_path / "releases", "--encoder", str(model), "--precision", "auto", "--force")
-    assert [record["candidate"] for record in manifest["gate"]] == ["int8"]
-    assert [skipped["candidate"] for skipped in manifest["skipped"]] == ["bfloat16"]
+    judged, skipped = ([record["candidate"] for record in manifest[name]] for name in ("gate", "skipped"))
+    assert sorted([*judged, *skipped]) == ["bfloat16", "int8"]
+    assert "bfloat16" in skipped  # int8 as well if it is hardly faster here
 
 
 def _stub(precision: str) -> Any:

@@ -9,7 +9,7 @@ from scipy import stats
 
 from taugate.calibration.report.terminal import statement
 from taugate.calibration.threshold.shortage import evidence_bound
-from taugate.policy.policy import NO_CUT
+from taugate.policy.names import NO_CUT
 from taugate.release.layout import REPORT
 from taugate.release.verify import verify
 from tests.calibration.commands import Capture, repeat_first, small

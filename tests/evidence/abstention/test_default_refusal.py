@@ -26,7 +26,7 @@ from taugate.evidence.risk.steps import LossSteps
 from taugate.evidence.rules import ThresholdRule
 from taugate.evidence.threshold.decide import decide_policy
 from taugate.evidence.threshold.policy_choice import CalibrationQueries, certifiable_rho
-from taugate.policy.policy import NO_CUT
+from taugate.policy.names import NO_CUT
 from taugate.registry.catalog import find
 from taugate.retrieval.index.top_k import TopK
 

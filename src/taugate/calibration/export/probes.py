@@ -36,7 +36,7 @@ _PASSAGE = 70  # characters; means of fewer tokens are often longer vectors
 MAX_COSINE_DIFFERENCE = TOLERANCE**2 / 2
 
 # With padding, more queries share a batch, so several are encoded 4 to 9 % faster; a single query is as fast as before
-# (docs/benchmarks/encoder.md).
+# (benchmarks/results/encoder.md).
 _PAD_MULTIPLE = 4
 
 

@@ -15,8 +15,7 @@ from pydantic import ValidationError
 from taugate.cli.release.action import action, release_argument
 from taugate.cli.terminal.output import aligned, print_result, printable, say
 from taugate.errors import ReleaseError
-from taugate.policy.names import PLAIN
-from taugate.policy.policy import shown_tau
+from taugate.policy.names import PLAIN, shown_tau
 from taugate.registry import history
 from taugate.registry.catalog import (
     ReleaseSummary,

@@ -8,7 +8,8 @@ from pathlib import Path
 from taugate.calibration.comparison.publish import Promotion, Published, report
 from taugate.calibration.formats import metrics_line
 from taugate.cli.terminal.output import print_result, say, say_labelled
-from taugate.policy.policy import POLICIES, shown_tau
+from taugate.policy.names import shown_tau
+from taugate.policy.policy import POLICIES
 from taugate.registry.catalog import unverified_manifest
 from taugate.release.layout import REPORT
 from taugate.release.manifest import ReleaseManifest, RunManifest

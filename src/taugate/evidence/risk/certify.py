@@ -20,7 +20,7 @@ from taugate.evidence.clusters import SamplingUnits
 from taugate.evidence.risk.steps import LossSteps
 from taugate.evidence.risk.words import EMPTY
 from taugate.evidence.rules import ThresholdRule
-from taugate.policy.policy import NO_CUT
+from taugate.policy.names import NO_CUT
 from taugate.release.evidence import Certificate
 
 Losses = NDArray[np.float64]
