@@ -15,7 +15,7 @@ class ExplainOptions(TypedDict, total=False):
 
     Attributes:
         vector: Vector of the query, by the model that made those of the documents; for releases that were calibrated on
-            vectors, or with --accept-vectors; beside it, a `query` is needed for shared words in the score, and for a
+            vectors, or with `accept-vectors`; beside it, a `query` is needed for shared words in the score, and for a
             second stage.
         k: Number of results to consider: passages, or documents with `group_by`.
         filter: Conditions on metadata, all of which must hold.
