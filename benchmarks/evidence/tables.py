@@ -13,7 +13,8 @@ PAGE = experiment_page(
     introduction="""\
 Queries about one document are won and lost together. So if queries share documents, the gate, promotions and certificates count
 documents ([gate.md](../../docs/gate.md), `evidence/risk/losses.py`). A "document" here is a cluster: the queries that share a relevant
-document, and the queries linked to them through other documents. The line under each heading repeats the measurement.""",
+document, and the queries linked to them through other documents. The line under each heading repeats the measurement. Comparisons measured before
+2026-11-30 used a mixture of bets, which one planned bet replaced; cuts still use it.""",
     sections={
         "size": size,
         "samples": two_samples,
