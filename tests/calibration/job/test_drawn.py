@@ -10,7 +10,7 @@ from taugate.release.verify import verify
 from tests.calibration.commands import Capture, small
 
 OPTIONS = ("--max-loss", "0.05", "--holdout", "0", "--refuse", "off", "--policy", "similarity", "--no-promote")
-ASSUMED = "--drawn queries certifies more"
+ASSUMED = 'drawn = "queries" certifies more'
 
 
 @pytest.fixture

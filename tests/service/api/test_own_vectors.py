@@ -141,7 +141,7 @@ def test_invalid_vector_is_refused_by_its_fault(own: ServiceProcess, vector: lis
 def test_release_with_encoder_refuses_a_vector_unless_it_accepts_them(service: ServiceProcess) -> None:
     assert error(service, vector=[1.0])[1:] == (
         "invalid",
-        "vector: the release encodes queries itself; send `query`, or calibrate with --accept-vectors",
+        "vector: the release encodes queries itself; send `query`, or calibrate with accept-vectors = true",
     )
     assert error(service)[1:] == ("invalid", "query: Field required")
 

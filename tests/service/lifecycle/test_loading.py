@@ -63,7 +63,7 @@ def test_release_above_memory_limit_is_refused_with_both_numbers(
             await asyncio.wait_for(app.state.serving.attempted.wait(), PATIENCE)
         assert re.fullmatch(
             rf"{_name(releases)} needs 0\.\d\d GiB of memory, the control group allows 0\.20 GiB: raise the limit .+ "
-            r"--index flat-int8",
+            r'index = "flat-int8"',
             str(app.state.serving.failure),
         )
 
