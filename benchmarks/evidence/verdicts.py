@@ -44,7 +44,7 @@ def compared_queries(drawn: Drawn, margin: float) -> PValues:
 
 
 def of_queries(drawn: Drawn, margin: float) -> PValues:
-    """The certificate of a cut, about the average query; it counts found answers only."""
+    """The certificate of a cut, about the average query; it counts only answers that the search returns."""
     return _by_document(
         drawn.sums.astype(np.float64), drawn.sizes, drawn.sizes if drawn.found is None else drawn.found, margin
     )
