@@ -9,6 +9,7 @@ from typing import Self
 from taugate.errors import InputError
 from taugate.release.encoder import Dialect, EndpointRecord
 from taugate.storage.files import read_secret
+from taugate.storage.json_endpoint import url_and_key_file
 
 URL, KEY_FILE = "TAUGATE_ENCODER_URL", "TAUGATE_ENCODER_KEY_FILE"
 PATHS: dict[Dialect, str] = {"openai": "/embeddings", "tei": "/embed"}
@@ -31,8 +32,8 @@ class EndpointAccess:
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] = os.environ) -> Self:
         """Return the access of a job, as the environment says."""
-        key_file = environ.get(KEY_FILE)
-        return cls(environ.get(URL) or None, Path(key_file) if key_file else None)
+        url, key_file = url_and_key_file(environ, URL, KEY_FILE)
+        return cls(url or None, key_file)
 
     def key(self, record: EndpointRecord) -> str | None:
         """Read the key.
