@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING
 
-from taugate.service.access.keys import ApiKey
+from taugate.service.access.authorization import ApiKey
 from taugate.service.errors import DeadlineExceeded, Overloaded, RateLimited
 from taugate.service.settings import Settings
 

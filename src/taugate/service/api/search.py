@@ -15,7 +15,7 @@ from taugate.errors import InputError, NoEncoder
 from taugate.retrieval.comparability import Exploration, NotComparable
 from taugate.retrieval.index.top_k import Fields
 from taugate.retrieval.query import Explanation, Query, UnknownDocument
-from taugate.service.access.keys import ApiKey
+from taugate.service.access.authorization import ApiKey
 from taugate.service.api.schemas import (
     RELEASE_ID,
     BatchRequest,
@@ -29,9 +29,9 @@ from taugate.service.api.schemas import (
     to_query,
 )
 from taugate.service.errors import Forbidden, Invalid, NotFound, VectorNeeded
-from taugate.service.http.caller import current_caller, while_connected
+from taugate.service.http.caller import current_caller, may_judge, while_connected
 from taugate.service.http.operation import Operation, judging_link
-from taugate.service.http.replies import EncodedJsonResponse, json_reply, may_judge
+from taugate.service.http.replies import EncodedJsonResponse, json_reply
 from taugate.service.lifecycle.active import ActiveRelease
 from taugate.service.lifecycle.serving import Serving
 from taugate.service.metrics import Metrics

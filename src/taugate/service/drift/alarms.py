@@ -19,7 +19,7 @@ from taugate.policy.arrays import Float32
 from taugate.release.evidence import Interval
 from taugate.release.layout import baseline_path
 from taugate.release.queries import Reference
-from taugate.service.drift.canary import WatchedRelease
+from taugate.service.drift.query_log import WatchedRelease
 from taugate.service.drift.worker_store import WorkerStore
 from taugate.service.metrics import SIMILARITY, MetricGroup, counter, gauge
 from taugate.service.settings import Settings

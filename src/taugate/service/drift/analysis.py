@@ -5,6 +5,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
@@ -24,17 +25,34 @@ from taugate.drift.signals import (
     theta_of,
     wasserstein,
 )
-from taugate.errors import EncoderUnavailable, EngineUnavailable, ReleaseError
+from taugate.errors import (
+    EncoderError,
+    EncoderUnavailable,
+    EngineUnavailable,
+    OtherReranker,
+    ReleaseError,
+    TaugateError,
+)
 from taugate.policy.arrays import Float32, Float64
 from taugate.release.queries import texts_of
+from taugate.retrieval.golden import differences, is_answered, overall, search
 from taugate.service.drift.alarms import DriftAlarms, DriftGauges
-from taugate.service.drift.canary import Canary, WatchedRelease
-from taugate.service.drift.query_log import Judged, QueryLog, ServedReply, forget_old_texts, judgements, observations
+from taugate.service.drift.query_log import (
+    Judged,
+    QueryLog,
+    ServedReply,
+    WatchedRelease,
+    forget_old_texts,
+    judgements,
+    observations,
+)
 from taugate.service.drift.worker_store import WorkerStore
 from taugate.service.pipeline.record import ShownReply, random_documents
 from taugate.service.settings import Settings
 
-if TYPE_CHECKING:  # loads redis-py, which a service without Redis does not need
+if TYPE_CHECKING:  # loads FAISS and redis-py, which not every service needs
+    from taugate.retrieval.reader import Release
+    from taugate.retrieval.retriever import Retriever
     from taugate.service.replicas import Fleet
 
 _log = logging.getLogger(__name__)
@@ -52,7 +70,87 @@ _SHOW_SECONDS = 15.0  # a usual scrape interval of Prometheus
 # Between two updates of the alarms: many queries at once take hardly longer than few, and each NumPy call makes the
 # interpreter switch to and from the threads that answer requests.
 _UPDATE_SECONDS = 5.0
+_SECOND_STAGE_SECONDS = 5.0  # for a second stage to score its known pairs, as at load
 _FORGET_SECONDS = 600.0  # between two checks for old texts; of all workers, one replaces them once an hour
+
+
+@dataclass(frozen=True)
+class CanaryResult:
+    """The outcome of running the golden queries.
+
+    Attributes:
+        accuracy: Share of the golden queries with a relevant document in their top-K, 0…1.
+        difference: Largest difference between a similarity and its record; with an engine, the median
+            (`golden.overall`).
+        alike: Whether the difference is within the release's tolerance and at most one query, as when two documents
+            tie, has lost its relevant document.
+    """
+
+    accuracy: float
+    difference: float
+    alike: bool
+
+
+class Canary:
+    """The golden queries of a release."""
+
+    def __init__(self, release: "Release", retriever: "Retriever") -> None:
+        """Prepare the canary; a retriever on one thread disturbs requests least."""
+        self._release, self._retriever = release, retriever
+
+    @property
+    def accuracy_at_calibration(self) -> float:
+        """Accuracy of the golden queries at calibration, 0…1."""
+        golden = self._release.golden
+        return float(np.mean([not {*query.relevant}.isdisjoint(query.documents) for query in golden]))
+
+    def run(self) -> CanaryResult:
+        """Search for the golden queries one after another.
+
+        Raises:
+            EncoderUnavailable: If the endpoint of the encoder gives no vectors.
+            EngineUnavailable: If the engine does not respond.
+        """
+        manifest = self._release.manifest
+        in_engine = manifest.engine is not None
+        hits, distances = list[bool](), list[float]()
+        for query in self._release.golden:
+            try:
+                top = search(self._retriever, [query])
+            except EncoderUnavailable:
+                raise
+            except EncoderError:  # the vectors are not finite
+                hits.append(False)
+                distances.append(np.inf)
+                continue
+            hits.append(is_answered(query, self._release.documents.at(top.positions[0])))
+            try:
+                distance = differences(top, [query], in_engine=in_engine)[0]
+                distances.append(float(np.nan_to_num(distance, nan=np.inf)))
+            except ReleaseError:
+                distances.append(np.inf)
+        accuracy = float(np.mean(hits))
+        accurate = accuracy >= self.accuracy_at_calibration - 1.5 / len(hits)
+        difference = overall(np.array(distances, dtype=np.float32), in_engine=in_engine)
+        alike = difference <= manifest.golden_tolerance and accurate and self._second_stage_is_alike()
+        return CanaryResult(accuracy, difference, alike)
+
+    def _second_stage_is_alike(self) -> bool:
+        """Return whether a second stage gives the known pairs their scores; if not, queries go without it for a while.
+
+        True without a second stage, and if it gives no scores.
+        """
+        second = self._retriever.second
+        if second is None:
+            return True
+        try:
+            second.check(time.monotonic() + _SECOND_STAGE_SECONDS)
+        except OtherReranker:
+            second.pause()
+            return False
+        except TaugateError:  # it is not available, which says nothing about its scores; another alert tells of it
+            second.pause()
+        return True
 
 
 class LiveQuestions:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple, Protocol
 
 import numpy as np
 import orjson
@@ -23,9 +23,11 @@ from taugate.drift.observations import JudgedReplies, Judgements, Keys, Observat
 from taugate.drift.query_log import LoggedJudgement, LoggedQuery, ShownResult, hashed_filter, is_hash, line_bytes
 from taugate.errors import EngineUnavailable
 from taugate.policy.arrays import Float64
+from taugate.release.manifest import ReleaseManifest
+from taugate.release.queries import Reference
 from taugate.retrieval.documents.filters import filter_json
+from taugate.retrieval.documents.store import Documents
 from taugate.retrieval.query import Query
-from taugate.service.drift.canary import WatchedRelease
 from taugate.service.pipeline.record import SearchRecord, random_documents
 from taugate.storage.files import append_lines, set_mode, sync, sync_folder
 from taugate.storage.folders import EXCLUSIVE, acquire, is_at
@@ -33,6 +35,30 @@ from taugate.storage.folders import EXCLUSIVE, acquire, is_at
 _EVERY_SECONDS = 3600.0
 _HASHING_LOCK_SECONDS = 10.0  # writers keep the lock for a millisecond
 _DAY_SECONDS = 86400.0
+
+
+class WatchedRelease(Protocol):
+    """A release whose traffic is watched: one that is searched, or one that cuts the results of another retriever."""
+
+    @property
+    def manifest(self) -> ReleaseManifest:
+        """Manifest of the release."""
+        ...
+
+    @property
+    def reference(self) -> Reference:
+        """Scores of the calibration queries, for comparison with live ones."""
+        ...
+
+    @property
+    def documents(self) -> Documents | None:
+        """Documents by position; None if the release has none, so that records name their results."""
+        ...
+
+    @property
+    def questions(self) -> Sequence[bytes]:
+        """Questions of the calibration, as lines of JSON; none if the release has no documents, or no such file."""
+        ...
 
 
 class ServedReply(NamedTuple):

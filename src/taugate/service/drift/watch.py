@@ -20,9 +20,8 @@ from taugate.drift.new_questions import QuestionGroup
 from taugate.drift.query_log import LoggedJudgement
 from taugate.drift.signals import LiveOverlap
 from taugate.retrieval.query import Query
-from taugate.service.drift.analysis import TrafficAnalysis
-from taugate.service.drift.canary import Canary, WatchedRelease
-from taugate.service.drift.query_log import Judged, ServedReply
+from taugate.service.drift.analysis import Canary, TrafficAnalysis
+from taugate.service.drift.query_log import Judged, ServedReply, WatchedRelease
 from taugate.service.drift.worker_store import WorkerStore
 from taugate.service.errors import Invalid, NotFound
 from taugate.service.metrics import SHARED_FOLDER

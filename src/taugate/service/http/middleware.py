@@ -6,7 +6,7 @@ An unknown path is 404 even without a key: openapi.json is public, so the paths 
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel
@@ -31,17 +31,53 @@ from taugate.service.errors import (
     TooLarge,
 )
 from taugate.service.http.bodies import MAX_SMALL_BYTES, check_json, read_body, read_json, read_large_json, suggest_path
-from taugate.service.http.caller import Caller, RequestLog, current_caller
+from taugate.service.http.caller import Caller, RequestLog, current_caller, request_id
 from taugate.service.http.connection import current_connection
-from taugate.service.http.operation import ENDPOINTS, Operation, Operations
-from taugate.service.http.replies import SECURITY_HEADERS, error_body, json_reply, request_id
+from taugate.service.http.operation import ENDPOINTS, Operation
+from taugate.service.http.replies import SECURITY_HEADERS, error_body, json_reply
 from taugate.service.runtime.logs import CompletedRequest, SpanRef
-from taugate.service.settings import MAX_QUERIES, Settings
+from taugate.service.settings import MAX_QUERIES, Part, Settings
 
 _log = logging.getLogger(__name__)
 _MAX_HEADERS = 100  # Apache's default
 _MAX_PATH_CHARS = 100  # of an unknown path in a message
 _UNMATCHED = "unmatched"  # one label for all unknown paths, so that made-up paths do not become series
+
+
+class Operations:
+    """The operations of an application, by path."""
+
+    def __init__(self, operations: Sequence[Operation], parts: Collection[Part]) -> None:
+        """Raise LookupError unless there is one for every row, of parts of the service that are on."""
+        rows = {name for name, row in ENDPOINTS.items() if row.part is None or row.part in parts}
+        if odd := rows ^ {operation.name for operation in operations}:
+            raise LookupError(f"the table of endpoints and the operations differ: {', '.join(sorted(odd))}")
+        self._templates = [operation for operation in operations if operation.param_convertors]
+        self._by_path: dict[str, dict[str, Operation]] = {}  # and by method
+        for operation in operations:
+            if not operation.param_convertors:
+                self._by_path.setdefault(operation.path, {})[operation.row.method] = operation
+        for by_method in self._by_path.values():
+            allowed = tuple(method for operation in by_method.values() for method in operation.allowed)
+            for operation in by_method.values():
+                operation.allowed = allowed
+
+    @property
+    def paths(self) -> Collection[str]:
+        """The paths without a part that varies."""
+        return self._by_path.keys()
+
+    def find(self, path: str, method: str) -> tuple[Operation | None, dict[str, str]]:
+        """Return the operation of a request path, None if there is none, and the values of its template.
+
+        If none of the path has the method, another of its operations is returned.
+        """
+        if by_method := self._by_path.get(path):
+            return by_method.get("GET" if method == "HEAD" else method) or next(iter(by_method.values())), {}
+        for operation in self._templates:
+            if match := operation.path_regex.fullmatch(path):  # `match` would accept a line feed at the end
+                return operation, match.groupdict()
+        return None, {}
 
 
 class RequestSteps:
@@ -131,7 +167,7 @@ class RequestSteps:
         headers = dict(scope["headers"])
         span = SpanRef.of(scope["headers"]) if b"traceparent" in headers else None
         trace = self._request_log.begin_trace(span)
-        caller = Caller(request_id(headers.get(b"x-request-id", b"")), headers, current_connection.get(), span, trace)
+        caller = Caller(request_id(headers.get(b"x-request-id", b"")), headers, span, trace)
         current_caller.set(caller)
         return caller
 
@@ -193,8 +229,8 @@ class RequestSteps:
     def _count_authorized(self, caller: Caller) -> None:
         if caller.authorized:
             self._authorizer.count(caller.key)
-            if caller.connection is not None:
-                caller.connection.request_authorized(caller.key_name)
+            if (connection := current_connection.get()) is not None:
+                connection.request_authorized(caller.key_name)
 
     def _check_head(self, scope: Scope, headers: Mapping[bytes, bytes]) -> None:
         lines = scope["headers"]  # including every line of a repeated header

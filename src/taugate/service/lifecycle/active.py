@@ -1,4 +1,4 @@
-"""A release that serves requests, or that cuts the results of another retriever, with its calibration for charts."""
+"""A release that serves requests or cuts the results of another retriever, and the state of the process around it."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -22,9 +22,9 @@ from taugate.retrieval.gate import Gate
 from taugate.retrieval.golden_results import GoldenResults
 from taugate.retrieval.index.top_k import Fields
 from taugate.service.drift.alarms import NO_DRIFT
-from taugate.service.drift.canary import WatchedRelease
+from taugate.service.drift.query_log import WatchedRelease
 from taugate.service.drift.watch import DriftWatch
-from taugate.service.errors import UnsupportedByRelease
+from taugate.service.errors import EncoderAway, EngineAway, NotReady, UnsupportedByRelease
 from taugate.service.pipeline.reply import CachedSearch
 
 if TYPE_CHECKING:  # loads FAISS, which a service that only cuts results does not need
@@ -261,3 +261,86 @@ class ActiveRelease:
         if self.drift is not None:
             await self.drift.close(forget=replaced)
         await asyncio.to_thread(self._serves.release.close)
+
+
+class State:
+    """A state of a process.
+
+    Attributes:
+        release: The release that is active, or was until the service stopped; None if none was loaded.
+        error: Why no release could be loaded; None if one may be.
+        stopped: Whether requests are refused because the service has stopped.
+    """
+
+    release: ActiveRelease | None = None
+    error: Exception | None = None
+    stopped = False
+
+    def active(self) -> ActiveRelease:
+        """Return the active release; raises NotReady, EngineAway or EncoderAway if none serves."""
+        raise NotReady("the release is being loaded")
+
+    def ready(self) -> ActiveRelease:
+        """Return the active release if new requests may come; raises as `active`."""
+        return self.active()
+
+    def then(self, following: "State") -> "State":
+        """Return the state after `following` has begun."""
+        return following
+
+
+class Loading(State):
+    """The first release is being loaded."""
+
+
+@dataclass(frozen=True)
+class Waiting(State):
+    """The first release cannot be loaded until something else responds; `reason` says that it does not."""
+
+    reason: type[EngineAway | EncoderAway]
+
+    def active(self) -> ActiveRelease:
+        """See State."""
+        raise self.reason()
+
+
+@dataclass(frozen=True)
+class Ready(State):
+    """A release serves."""
+
+    release: ActiveRelease
+
+    def active(self) -> ActiveRelease:
+        """See State."""
+        return self.release
+
+
+@dataclass(frozen=True)
+class Failed(State):
+    """No release could be loaded, which ends the process."""
+
+    error: Exception
+
+    def active(self) -> ActiveRelease:
+        """See State."""
+        raise NotReady("no release could be loaded")
+
+
+class Ending(State):
+    """The service is about to stop, and serves as in the state before until it has `stopped`."""
+
+    def __init__(self, before: State, *, stopped: bool = False) -> None:
+        self._before, self.stopped = before, stopped
+        self.release, self.error = before.release, before.error
+
+    def active(self) -> ActiveRelease:
+        """See State."""
+        return self.ready() if self.stopped else self._before.active()
+
+    def ready(self) -> ActiveRelease:
+        """See State."""
+        raise NotReady("the service is shutting down")
+
+    def then(self, following: State) -> State:
+        """See State; the service does not end later because a release was loaded."""
+        return Ending(following, stopped=self.stopped)
