@@ -37,11 +37,8 @@ from taugate.storage.files import Json
 def create_app(settings: Settings, load_release: Load | None = None, *, accept_when_ready: bool = False) -> FastAPI:
     """Make an application that loads the current release when it starts; its state has `serving`, `metrics`, `steps`.
 
-    Args:
-        settings: Settings of the service.
-        load_release: See ReleaseLoader.
-        accept_when_ready: Accept connections only once a release is loaded, or cannot be loaded yet because its engine
-            is down. For a process that shares its socket with others, which can reply in the meantime.
+    With `accept_when_ready` it accepts connections only once a release is loaded, or cannot be loaded yet because its
+    engine is down: for a process that shares its socket with others, which can reply in the meantime.
     """
     metrics = Metrics()
     count_dropped_lines(metrics.log_dropped.inc)

@@ -58,16 +58,7 @@ def _read_key_filter(value: object) -> Filter:
 
 
 class ApiKey(BaseModel):
-    """An API key that requests are checked against: an entry of the key list in JSON (docs/access.md).
-
-    Attributes:
-        name: Name of the key in logs, metrics and Redis.
-        sha256: SHA-256 of the key, 64 hexadecimal digits.
-        scopes: The kinds of request that the key may make.
-        queries_per_second: Rate of the key, None for the default of the service.
-        expires: None for never.
-        filter: Condition on the documents that the key can see, () for all documents.
-    """
+    """An API key that requests are checked against: an entry of the key list in JSON (docs/access.md)."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, frozen=True)
 
@@ -76,6 +67,7 @@ class ApiKey(BaseModel):
     scopes: Annotated[list[KeyScope], Field(min_length=1)]
     queries_per_second: Annotated[float, Field(gt=0)] | None = None
     expires: AwareDatetime | None = None
+    # condition on the documents that the key can see, () for all documents
     filter: Annotated[Any, PlainValidator(_read_key_filter)] = ()
 
 
@@ -88,11 +80,7 @@ def digest(key: bytes) -> bytes:
 
 
 def parse_keys(text: bytes, source: str) -> list[ApiKey]:
-    """Parse a JSON list of keys in UTF-8; messages name its source, a file or variable.
-
-    Raises:
-        InputError: If the text is not a list of keys. The message does not quote the text.
-    """
+    """Parse a JSON list of keys in UTF-8; messages name its source, a file or variable."""
     try:
         return _Keys.validate_json(text)
     except ValidationError as error:
@@ -104,12 +92,7 @@ def parse_keys(text: bytes, source: str) -> list[ApiKey]:
 
 
 def check_keys(keys: Sequence[ApiKey], source: str) -> None:
-    """Check a list of keys as a whole; messages name its source, a file or variable.
-
-    Raises:
-        InputError: If two entries have the same name or key, or one has a filter together with a scope that concerns
-            all documents.
-    """
+    """Check a list of keys as a whole; messages name its source, a file or variable."""
     names: set[str] = set()
     digests: set[str] = set()
     for number, key in enumerate(keys, 1):
@@ -132,11 +115,7 @@ def keys_required(settings: Settings) -> bool:
 
 
 def read_keys(settings: Settings) -> list[ApiKey]:
-    """Read the keys of TAUGATE_KEYS_FILE and TAUGATE_KEYS.
-
-    Raises:
-        InputError: If they cannot be read or are inconsistent. The message names the file or variable, and the entry.
-    """
+    """Read the keys of TAUGATE_KEYS_FILE and TAUGATE_KEYS."""
     keys: list[ApiKey] = []
     sources = []
     if (file := settings.access.keys_file) is not None:
@@ -150,12 +129,7 @@ def read_keys(settings: Settings) -> list[ApiKey]:
 
 
 def check_access(settings: Settings) -> None:
-    """Check the access settings before the service listens.
-
-    Raises:
-        InputError: If the keys cannot be read, or if other machines can reach the address while no keys are configured
-            and TAUGATE_ALLOW_UNAUTHENTICATED is off.
-    """
+    """Check the access settings before the service listens."""
     if keys_required(settings):
         read_keys(settings)
     elif not (settings.access.allow_unauthenticated or settings.listen.on_loopback):
@@ -178,9 +152,9 @@ def _read_file(path: Path) -> bytes:
 class Authorizer:
     """Decides which requests are authorized; belongs to one event loop.
 
-    Keys can be reloaded at any time; if the new ones cannot be read, the old ones remain in force. A release, or a list
-    of keys, is rejected if the filter of a key names a field that the release lacks, because it would be undefined what
-    that key may see.
+    Keys can be reloaded at any time; if the new ones cannot be read, the old ones remain in force. A release, or a
+    list of keys, is rejected if the filter of a key names a field that the release lacks, because it would be
+    undefined what that key may see.
     """
 
     def __init__(self, settings: Settings, metrics: "Metrics") -> None:
@@ -215,11 +189,7 @@ class Authorizer:
         return True
 
     def serve(self, fields: "Fields") -> None:
-        """Accept a release that is about to be served, whose documents have these metadata fields.
-
-        Raises:
-            InputError: If the filter of a key does not fit the release.
-        """
+        """Accept a release that is about to be served, whose documents have these metadata fields."""
         _check_filters(self._keys, fields)
         self._fields = fields
 
@@ -233,18 +203,7 @@ class Authorizer:
     def authorize(
         self, path: str, headers: Mapping[bytes, bytes], scope: KeyScope | None, *, filtered: bool
     ) -> ApiKey | None:
-        """Return the key of a request that is authorized, None if no keys are configured; see also `count`.
-
-        Args:
-            path: Named in messages.
-            headers: By lower-case name.
-            scope: None if any key will do.
-            filtered: Whether replies are limited to documents within the key's filter.
-
-        Raises:
-            Unauthorized: If the key is missing, unknown or expired.
-            Forbidden: If the key may not use this path.
-        """
+        """Return the key of a request that is authorized, None if no keys are configured; see also `count`."""
         if not self._required:
             if scope == "admin":  # a web page open in a browser on this machine can post here, too
                 raise Forbidden(f"{path} {_NO_ADMIN_KEY}")
@@ -281,10 +240,8 @@ class Authorizer:
 
 
 def find_key(keys: Sequence[ApiKey], sent: bytes) -> ApiKey | None:
-    """Return the entry of a key in plain text, None if the key is unknown.
-
-    Every entry is compared in full, so that the response time does not reveal which of them matched, if any.
-    """
+    """Return the entry of a key in plain text, None if the key is unknown."""
+    # Every entry is compared in full, so that the response time does not reveal which of them matched, if any.
     hashed, matched = digest(sent).hex(), None
     for key in keys:
         if hmac.compare_digest(hashed, key.sha256):
@@ -321,9 +278,9 @@ def _stamp(path: Path) -> _FileStamp | None:
 class AllowedHosts:
     """The host names that a request's Host header may have (TAUGATE_ALLOWED_HOSTS), against DNS rebinding.
 
-    evil.example can make its own name resolve to 127.0.0.1. The browser then takes this service for the server of the
-    evil page, and lets the page read replies; but the Host header of its requests still says evil.example. IP addresses
-    are always allowed, because DNS cannot redirect them.
+    evil.example can make its own name resolve to 127.0.0.1. The browser then takes this service for the server of
+    the evil page, and lets the page read replies; but the Host header of its requests still says evil.example. IP
+    addresses are always allowed, because DNS cannot redirect them.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -336,11 +293,7 @@ class AllowedHosts:
         self._cached_is_allowed = lru_cache(_CACHED_HOSTS)(self._is_allowed)
 
     def check(self, host: bytes) -> None:
-        """Check a Host header, empty if the request has none: HTTP/1.0 allows that, and no browser sends it.
-
-        Raises:
-            Forbidden: If the name is not allowed.
-        """
+        """Check a Host header, empty if the request has none: HTTP/1.0 allows that, and no browser sends it."""
         if not self._allow_any and host and not self._cached_is_allowed(host):
             name = _without_port(host)[:_MAX_SHOWN_CHARS]
             raise Forbidden(f"{name} is not a name of this service: add it to TAUGATE_ALLOWED_HOSTS")

@@ -90,11 +90,7 @@ def html_page(title: str, body: str) -> str:
 
 
 def api_page(document: Mapping[str, Any]) -> str:
-    """Return the page of an OpenAPI document that FastAPI made.
-
-    Args:
-        document: Its objects are in `components.schemas`, and replies and bodies refer to them.
-    """
+    """Return the page of an OpenAPI document that FastAPI made."""
     schemas = document["components"]["schemas"]
     operations = [
         (operation["tags"][0], method.upper(), path, operation)
@@ -224,10 +220,8 @@ def _text(text: str) -> str:
 
 
 def docs_operations(app: FastAPI, serving: Serving, playground: str | None) -> list[Operation]:
-    """Return the operations of both pages. Neither needs a key: the description of the API is no secret.
-
-    `playground` is HTML on why there is none; None if there is one.
-    """
+    """Return the operations of both pages. Neither needs a key: the description of the API is no secret."""
+    # `playground` is HTML on why there is none; None if there is one.
     headers = _headers()
     page = ComputedOnce(lambda: api_page(app.openapi()).encode())
     target, docs, openapi = (ENDPOINTS[name].path for name in ("playground", "docs", "openapi"))

@@ -76,18 +76,13 @@ _FORGET_SECONDS = 600.0  # between two checks for old texts; of all workers, one
 
 @dataclass(frozen=True)
 class CanaryResult:
-    """The outcome of running the golden queries.
+    """The outcome of running the golden queries."""
 
-    Attributes:
-        accuracy: Share of the golden queries with a relevant document in their top-K, 0…1.
-        difference: Largest difference between a similarity and its record; with an engine, the median
-            (`golden.overall`).
-        alike: Whether the difference is within the release's tolerance and at most one query, as when two documents
-            tie, has lost its relevant document.
-    """
-
-    accuracy: float
+    accuracy: float  # share of the golden queries with a relevant document in their top-K, 0…1
+    # largest difference between a similarity and its record; with an engine, the median (`golden.overall`)
     difference: float
+    # whether the difference is within the release's tolerance and at most one query, as when two documents tie,
+    # has lost its relevant document
     alike: bool
 
 
@@ -105,12 +100,7 @@ class Canary:
         return float(np.mean([not {*query.relevant}.isdisjoint(query.documents) for query in golden]))
 
     def run(self) -> CanaryResult:
-        """Search for the golden queries one after another.
-
-        Raises:
-            EncoderUnavailable: If the endpoint of the encoder gives no vectors.
-            EngineUnavailable: If the engine does not respond.
-        """
+        """Search for the golden queries one after another."""
         manifest = self._release.manifest
         in_engine = manifest.engine is not None
         hits, distances = list[bool](), list[float]()
@@ -136,10 +126,8 @@ class Canary:
         return CanaryResult(accuracy, difference, alike)
 
     def _second_stage_is_alike(self) -> bool:
-        """Return whether a second stage gives the known pairs their scores; if not, queries go without it for a while.
-
-        True without a second stage, and if it gives no scores.
-        """
+        """Return whether a second stage gives the known pairs their scores; if not, it is paused."""
+        # True without a second stage, and if it gives no scores.
         second = self._retriever.second
         if second is None:
             return True
@@ -154,13 +142,10 @@ class Canary:
 
 
 class LiveQuestions:
-    """The questions under the latest alarm of one process. One thread adds replies; any may read `groups`.
-
-    Attributes:
-        groups: The groups of new questions, the most frequent first; empty before the first alarm.
-    """
+    """The questions under the latest alarm of one process. One thread adds replies; any may read `groups`."""
 
     def __init__(self, release: WatchedRelease) -> None:
+        # the groups of new questions, the most frequent first; empty before the first alarm
         self.groups: list[QuestionGroup] = []
         self._release = release
         self._recent: deque[tuple[str, float, float]] = deque()  # text, time, best similarity
@@ -311,10 +296,8 @@ class TrafficAnalysis:
         self._judged: list[Judged] = []
 
     def analyze(self, served: Sequence[ServedReply], judged: Sequence[Judged], lost: int = 0) -> None:
-        """Add the traffic since the last call, and do what is due: alarms, gauges, canaries, old texts.
-
-        `lost` is the number of further queries, which were answered faster than they could be analyzed.
-        """
+        """Add the traffic since the last call, and do what is due: alarms, gauges, canaries, old texts."""
+        # `lost` is the number of further queries, which were answered faster than they could be analyzed.
         self._gauges.lost.inc(lost)
         if served:
             shown = {reply.query_id: ShownReply.of(reply.query, reply.record).pack() for reply in served}

@@ -57,21 +57,17 @@ def request_id(header: bytes) -> str:
 
 
 def reply_id(permitted: Filter, secret: str = _OWN_SECRET) -> str:
-    """Return a new id for a reply, 32 hexadecimal digits.
-
-    For a key with a filter, half of the id is random, and half is an HMAC of the random half and the filter. So every
-    replica with the same list of keys can tell from the id alone whether a key may judge a reply. To a caller without
-    the secret, which is the SHA-256 of the key in that list, an id says nothing about the filter, and one that was
-    issued to another key is indistinguishable from an unknown one.
-    """
+    """Return a new id for a reply, 32 hexadecimal digits."""
+    # For a key with a filter, half of the id is random, and half is an HMAC of the random half and the filter. So
+    # every replica with the same list of keys can tell from the id alone whether a key may judge a reply. To a
+    # caller without the secret, which is the SHA-256 of the key in that list, an id says nothing about the
+    # filter, and one that was issued to another key is indistinguishable from an unknown one.
     return new_id() if not permitted else _signed(new_id()[:_HALF_DIGITS], permitted, secret)
 
 
 def may_judge(permitted: Filter, query_id: str, secrets: Iterable[str] = (_OWN_SECRET,)) -> bool:
-    """Return whether a key may judge a reply: if the key has no filter, or the filter that the reply was made for.
-
-    `secrets` are those of the keys with this filter.
-    """
+    """Return whether a key may judge a reply: if the key has no filter, or the filter that the reply was made for."""
+    # `secrets` are those of the keys with this filter.
     digits = query_id[:_HALF_DIGITS]
     signed = (_signed(digits, permitted, secret) for secret in secrets)
     return not permitted or any(hmac.compare_digest(query_id.encode(), expected.encode()) for expected in signed)
@@ -83,23 +79,14 @@ def _signed(digits: str, permitted: Filter, secret: str) -> str:
 
 @dataclass(slots=True)
 class Caller:
-    """The sender of a request.
+    """The sender of a request."""
 
-    Attributes:
-        id: Id of the request, also in its reply and in the log.
-        headers: Headers by lower-case name, the last line of a repeated one.
-        span: Span of the caller, None if the request names none.
-        trace: Trace of the request, None if it is not traced.
-        key: API key that the request was authorized with, None if it needed none.
-        authorized: Whether the request passed on a path that is not public.
-    """
-
-    id: str
-    headers: Mapping[bytes, bytes]
+    id: str  # id of the request, also in its reply and in the log
+    headers: Mapping[bytes, bytes]  # headers by lower-case name, the last line of a repeated one
     span: SpanRef | None = None
     trace: Trace | None = None
     key: ApiKey | None = None
-    authorized: bool = False
+    authorized: bool = False  # whether the request passed on a path that is not public
 
     @property
     def key_name(self) -> str | None:
@@ -121,13 +108,8 @@ current_caller: ContextVar[Caller] = ContextVar("caller")
 
 
 async def while_connected(request: Request, work: Coroutine[Any, Any, Result]) -> Result:
-    """Return the result of `work`, which is cancelled if the client closes the connection.
-
-    The body of the request must have been read, so that the next ASGI message is the disconnect.
-
-    Raises:
-        ClientGone: If the connection was closed.
-    """
+    """Return the result of `work`, which is cancelled if the client closes the connection."""
+    # The body of the request must have been read, so that the next ASGI message is the disconnect.
     worker = asyncio.current_task()
     watching: asyncio.Task[None] | None = None
 

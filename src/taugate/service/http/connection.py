@@ -140,8 +140,9 @@ class PlainCycle(RequestResponseCycle):
 class LingeringTransport(asyncio.Transport):
     """A TCP transport whose `close` ends its own stream while the process is ending, and waits for the client's end.
 
-    Closing a socket while bytes from the client are unread or in transit resets the connection. A reset also discards
-    data that the client has not read yet, so the client may lose a reply that was sent in full (RFC 9112, section 9.6).
+    Closing a socket while bytes from the client are unread or in transit resets the connection. A reset also
+    discards data that the client has not read yet, so the client may lose a reply that was sent in full (RFC 9112,
+    section 9.6).
     """
 
     def __init__(self, inner: asyncio.Transport, is_ending: Callable[[], bool]) -> None:
@@ -186,10 +187,6 @@ class Connection(H11Protocol):
     """A connection with deadlines, which uvicorn creates in place of its own protocol.
 
     Of `H11Protocol` it uses the constructor, methods and attributes without an underscore.
-
-    Attributes:
-        stage: What the connection waits for.
-        since: When it began to wait for that, as a time of the event loop in seconds.
     """
 
     def __init__(self, table: ConnectionTable, refuse_at_once: Refuse, **uvicorn: Any) -> None:  # noqa: ANN401 (uvicorn's own arguments)
@@ -249,20 +246,16 @@ class Connection(H11Protocol):
         self._table.replied(self)
 
     def request_authorized(self, key: str | None) -> None:
-        """Record that a request is authorized, with the name of its key.
-
-        Once all of it was received, the connection is no longer replaced; see `ConnectionTable`.
-        """
+        """Record that a request is authorized, with the name of its key."""
+        # Once all of it was received, the connection is no longer replaced; see `ConnectionTable`.
         self._key = key
         if not self._has_authorized_request:
             self._has_authorized_request = True
             self._advance()
 
     def shutdown(self) -> None:
-        """Close now or, if a request is in progress, after its reply; uvicorn's own version would lose requests.
-
-        uvicorn calls this once it has stopped accepting.
-        """
+        """Close now or, if a request is in progress, after its reply; uvicorn's own version would lose requests."""
+        # uvicorn calls this once it has stopped accepting.
         self._is_stopping = True
         self._advance()
 

@@ -68,10 +68,8 @@ class Operations:
         return self._by_path.keys()
 
     def find(self, path: str, method: str) -> tuple[Operation | None, dict[str, str]]:
-        """Return the operation of a request path, None if there is none, and the values of its template.
-
-        If none of the path has the method, another of its operations is returned.
-        """
+        """Return the operation of a request path, None if there is none, and the values of its template."""
+        # If none of the path has the method, another of its operations is returned.
         if by_method := self._by_path.get(path):
             return by_method.get("GET" if method == "HEAD" else method) or next(iter(by_method.values())), {}
         for operation in self._templates:
@@ -83,8 +81,8 @@ class Operations:
 class RequestSteps:
     """ASGI middleware that takes every request through the steps, up to the handler of its operation.
 
-    A refused request gets its reply before any of its body is read. Every reply is counted, timed and logged. Scopes
-    other than HTTP pass through to the application.
+    A refused request gets its reply before any of its body is read. Every reply is counted, timed and logged.
+    Scopes other than HTTP pass through to the application.
     """
 
     def __init__(
@@ -121,15 +119,10 @@ class RequestSteps:
                 self._record(caller, operation, scope, response, began)
 
     def refuse_at_once(self, scope: Scope, body: bytes) -> Response | None:
-        """Return the reply to a search that the full queue refuses; None for any other request.
-
-        The steps are those of `_handle`, but nothing is awaited, so that refusals take little time from the queries
-        that wait. A search whose reply is in memory, or that another step refuses, takes the usual way.
-
-        Args:
-            scope: ASGI's scope of a whole request.
-            body: Its body.
-        """
+        """Return the reply to a search that the full queue refuses; None for any other request."""
+        # The steps are those of `_handle`, but nothing is awaited, so that refusals take little time from the
+        # queries that wait. A search whose reply is in memory, or that another step refuses, takes the usual
+        # way.
         if not self._admission.is_full:
             return None
         began = time.perf_counter()
@@ -257,11 +250,9 @@ class RequestSteps:
         receive: Receive,
         count: Callable[[int], None],
     ) -> BaseModel:
-        """Return the body of a request, which is charged to the rate of its key once.
-
-        A single query is charged before the body is read, because an invalid body takes as long to read. A key over its
-        rate is refused then, too.
-        """
+        """Return the body of a request, which is charged to the rate of its key once."""
+        # A single query is charged before the body is read, because an invalid body takes as long to read. A
+        # key over its rate is refused then, too.
         headers, limits, costs_one = caller.headers, self._limits, operation.row.cost == "one"
         await self._admission.rates.charge(caller.key, int(costs_one))
         if not costs_one:

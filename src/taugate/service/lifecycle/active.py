@@ -38,23 +38,15 @@ _Quantiles = Annotated[list[float], Field(min_length=101, max_length=101)]
 
 @dataclass(frozen=True)
 class GateRelease:
-    """An open release that was calibrated on a run.
-
-    Attributes:
-        gate: Cuts the results.
-        golden: Golden questions; empty in releases of versions without them.
-        resources: What is closed with the release, such as the lock that prevents its removal.
-        documents: None, see WatchedRelease.
-        questions: None of the calibration are kept.
-        fields: The metadata fields that filters of API keys can name: none.
-    """
+    """An open release that was calibrated on a run."""
 
     gate: Gate
-    golden: Sequence[GoldenResults] = ()
+    golden: Sequence[GoldenResults] = ()  # golden questions; empty in releases of versions without them
+    # what is closed with the release, such as the lock that prevents its removal
     resources: ExitStack = field(default_factory=ExitStack)
     documents: None = None
     questions: Sequence[bytes] = ()
-    fields: Fields = field(default_factory=Metadata)
+    fields: Fields = field(default_factory=Metadata)  # the metadata fields that filters of API keys can name: none
 
     @classmethod
     def load(cls, release: Path, trusted: TrustedKeys | None) -> Self:
@@ -116,10 +108,8 @@ class ComputedOnce(Generic[Result]):
 
 
 def reference_report(release: WatchedRelease) -> bytes:
-    """Return the reply of GET /release/reference, a ReferenceResponse.
-
-    JSON of some 20 kB. Takes milliseconds, or half a second with 100,000 queries.
-    """
+    """Return the reply of GET /release/reference, a ReferenceResponse."""
+    # JSON of some 20 kB. Takes milliseconds, or half a second with 100,000 queries.
     reference, policy = release.reference, release.manifest.policy
     queries, k = reference.top.shape
     response = ReferenceResponse(
@@ -160,17 +150,11 @@ class InFlight:
 
 
 class Opened(NamedTuple):
-    """A release that is open.
-
-    Attributes:
-        release: The release.
-        pipeline: Searches it; None if it has no documents.
-        gate: The release itself if it cuts the results of another retriever; else None.
-    """
+    """A release that is open."""
 
     release: "Release | GateRelease"
-    pipeline: "SearchPipeline | None" = None
-    gate: GateRelease | None = None
+    pipeline: "SearchPipeline | None" = None  # searches it; None if it has no documents
+    gate: GateRelease | None = None  # the release itself if it cuts the results of another retriever; else None
 
     def close(self) -> None:
         """Finish the current queries, refuse the waiting ones, and close the release."""
@@ -180,15 +164,7 @@ class Opened(NamedTuple):
 
 
 class ActiveRelease:
-    """A release that serves requests: it is searched, or cuts results of another retriever.
-
-    Attributes:
-        drift: The watch over its traffic, None if traffic is not watched.
-        reference: Its calibration, for charts.
-        in_flight: Its requests in flight.
-        loaded_at: When it was loaded.
-        memory_warning: That it leaves little memory; None if it leaves enough.
-    """
+    """A release that serves requests: it is searched, or cuts results of another retriever."""
 
     def __init__(
         self,
@@ -245,17 +221,13 @@ class ActiveRelease:
         return self.watched.manifest.release_id
 
     def drift_report(self, permitted: Filter) -> bytes:
-        """Return the field `drift` of replies, as JSON.
-
-        A key with a filter (`permitted`) is told nothing, because drift reveals the traffic of other keys.
-        """
+        """Return the field `drift` of replies, as JSON."""
+        # A key with a filter (`permitted`) is told nothing, because drift reveals the traffic of other keys.
         return NO_DRIFT if self.drift is None or permitted else self.drift.report
 
     async def close(self, *, replaced: bool = False) -> None:
-        """Finish the current queries, refuse the waiting ones, and stop watching.
-
-        If another release has `replaced` this one, its drift alarms are deleted.
-        """
+        """Finish the current queries, refuse the waiting ones, and stop watching."""
+        # If another release has `replaced` this one, its drift alarms are deleted.
         if self.pipeline is not None:
             await asyncio.to_thread(self.pipeline.close)
         if self.drift is not None:
@@ -264,14 +236,9 @@ class ActiveRelease:
 
 
 class State:
-    """A state of a process.
+    """A state of a process; `stopped` once requests are refused because the service has stopped."""
 
-    Attributes:
-        release: The release that is active, or was until the service stopped; None if none was loaded.
-        error: Why no release could be loaded; None if one may be.
-        stopped: Whether requests are refused because the service has stopped.
-    """
-
+    # the release that is active, or was until the service stopped; None if none was loaded
     release: ActiveRelease | None = None
     error: Exception | None = None
     stopped = False

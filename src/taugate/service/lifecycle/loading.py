@@ -73,11 +73,7 @@ def bytes_held(release: Path) -> int:
 
 
 def check_memory(*releases: Path) -> str | None:
-    """Return a warning, also logged, if releases in one process leave little of the memory that is allowed.
-
-    Raises:
-        InputError: If they need more than the control groups allow.
-    """
+    """Return a warning, also logged, if releases in one process leave little of the memory that is allowed."""
     limit = memory_limit()
     needed = _PROCESS_BYTES + sum(map(bytes_held, releases))
     if limit is None or needed <= _TIGHT * limit:
@@ -91,15 +87,9 @@ def check_memory(*releases: Path) -> str | None:
 
 
 def current_release(settings: Settings, *, at_start: bool = False) -> Path:
-    """Return the folder of the current release; if releases are at a URL, update the local copy first.
-
-    `at_start`, damage in the copy is repaired, and the copy is used as it is if the store is not responding or its
-    release does not verify: an older release is better than none.
-
-    Raises:
-        ReleaseError: If there is no current release, or it cannot be read or does not verify.
-        InputError: If the settings do not fit the store or the keys.
-    """
+    """Return the folder of the current release; if releases are at a URL, update the local copy first."""
+    # `at_start`, damage in the copy is repaired, and the copy is used as it is if the store is not responding or
+    # its release does not verify: an older release is better than none.
     directory = settings.releases.directory
     if isinstance(settings.releases.location, str):
         try:
@@ -113,23 +103,16 @@ def current_release(settings: Settings, *, at_start: bool = False) -> Path:
 
 
 def promoted_id(settings: Settings) -> str | None:
-    """Return the id of the release that was promoted last, which may not have been copied yet; None if none was.
-
-    Raises:
-        ReleaseError: If the pointer cannot be read.
-        InputError: If the settings do not fit the store.
-    """
+    """Return the id of the release that was promoted last, which may not have been copied yet; None if none was."""
     if isinstance(settings.releases.location, str):
         return remote_current_id(Store(settings.releases.location))
     return current_id(settings.releases.directory)
 
 
 def trusting(settings: Settings, engine: EngineAccess) -> Load:
-    """Return a `Load` that refuses releases without a signature by a trusted key.
-
-    The keys are read at each load, because they may have changed. If keys are trusted, a release is loaded from a
-    folder that only this user can write to.
-    """
+    """Return a `Load` that refuses releases without a signature by a trusted key."""
+    # The keys are read at each load, because they may have changed. If keys are trusted, a release is loaded from
+    # a folder that only this user can write to.
     endpoint = endpoint_access(settings)
 
     def load_trusted(release: Path, threads: int, precision: RequestedPrecision) -> "Release":
@@ -186,11 +169,7 @@ def open_trusted(settings: Settings, release: Path, load: Callable[[Path, Truste
 
 
 def configured_keys(settings: Settings) -> TrustedKeys | None:
-    """Read the public keys of TAUGATE_TRUSTED_KEYS, None if it is unset.
-
-    Raises:
-        InputError: If there are no keys at that path.
-    """
+    """Read the public keys of TAUGATE_TRUSTED_KEYS, None if it is unset."""
     return None if settings.releases.trusted_keys is None else TrustedKeys.load(settings.releases.trusted_keys)
 
 
@@ -198,10 +177,9 @@ class WatchedCollection:
     """A Watched collection, with the kind of its engine: calls fail at once while the engine is known to be down."""
 
     def __init__(self, watch: "EngineWatch", record: EngineRecord, collection: Collection, seconds: float) -> None:
-        """Start with a collection that responds, whose probes end after so many seconds.
-
-        `watch` is told, from any thread, when the collection stops responding, responds again, or is closed.
-        """
+        """Start with a collection that responds, whose probes end after so many seconds."""
+        # `watch` is told, from any thread, when the collection stops responding, responds again, or is
+        # closed.
         self.name, self.dimension, self.kind = collection.name, collection.dimension, record.kind
         self._watch, self._collection, self._seconds = watch, collection, seconds
         self._away: str | None = None
@@ -328,8 +306,8 @@ class EngineWatch:
 class ReleaseLoader:
     """Loads releases with the settings of the service, one at a time, in a thread of low priority.
 
-    Every method raises ReleaseError or EncoderError if a release is damaged, InputError if the settings do not fit it,
-    and EngineUnavailable or EncoderUnavailable if its engine or the endpoint of its encoder is not responding.
+    Every method raises ReleaseError or EncoderError if a release is damaged, InputError if the settings do not fit
+    it, and EngineUnavailable or EncoderUnavailable if its engine or the endpoint of its encoder is not responding.
     """
 
     def __init__(self, settings: Settings, metrics: Metrics, load_release: Load | None = None) -> None:

@@ -45,16 +45,7 @@ class ReloadResponse(BaseModel):
 
 
 class Serving:
-    """What one process serves, and its state. Belongs to one event loop.
-
-    Attributes:
-        access: The keys, whose filters fit the active release.
-        shadowing: The shadow release.
-        attempted: Set once the first attempt to load a release has ended, whatever its outcome.
-        refused: Id of the release that could not replace the active one.
-        on_ready: Called when the first release is active.
-        on_failure: Called when no release could be loaded.
-    """
+    """What one process serves, and its state. Belongs to one event loop."""
 
     def __init__(
         self,
@@ -64,10 +55,8 @@ class Serving:
         admission: Admission,
         load_release: Load | None = None,
     ) -> None:
-        """Prepare to serve, without loading a release, which must have the fields that filters of keys name.
-
-        See ReleaseLoader for `load_release`.
-        """
+        """Prepare to serve, without loading a release, which must have the fields that filters of keys name."""
+        # See ReleaseLoader for `load_release`.
         self._settings, self._metrics, self.access = settings, metrics, access
         self._loader = ReleaseLoader(settings, metrics, load_release)
         self.shadowing = Shadowing(self._loader, metrics, settings.lifecycle.shadow_share)
@@ -77,20 +66,14 @@ class Serving:
         self._state: State = Loading()
         self._closing: set[asyncio.Task[None]] = set()
         self._gave_up, self.attempted = asyncio.Event(), asyncio.Event()
-        self.refused: str | None = None
+        self.refused: str | None = None  # id of the release that could not replace the active one
         self._waits_for: str | None = None  # as the log has said
-        self.on_ready: Callable[[], None] = lambda: None
-        self.on_failure: Callable[[], None] = lambda: None
+        self.on_ready: Callable[[], None] = lambda: None  # called when the first release is active
+        self.on_failure: Callable[[], None] = lambda: None  # called when no release could be loaded
 
     @property
     def active(self) -> ActiveRelease:
-        """The active release.
-
-        Raises:
-            NotReady: If no release is loaded yet, or the service is shutting down.
-            EngineAway: If no release is loaded because its engine is not responding.
-            EncoderAway: If no release is loaded because the endpoint of its encoder is not responding.
-        """
+        """The active release."""
         return self._state.active()
 
     @property
@@ -105,23 +88,14 @@ class Serving:
 
     @property
     def ready(self) -> ActiveRelease:
-        """The active release, if it can answer and the service is not about to stop.
-
-        Raises:
-            NotReady: As `active`, and from `announce_end` on.
-            EngineAway: As `active`, and if the engine of the active release is not responding.
-        """
+        """The active release, if it can answer and the service is not about to stop."""
         active = self._state.ready()
         if active.pipeline is not None and active.pipeline.release.engine is not None:
             active.pipeline.release.engine.check()
         return active
 
     async def is_behind(self) -> bool:
-        """Return whether there is a new current release or shadow that was not refused yet.
-
-        Raises:
-            ReleaseError: If the pointers cannot be read.
-        """
+        """Return whether there is a new current release or shadow that was not refused yet."""
         async with self._loading:  # a release that is being loaded is neither active nor refused yet
             current, shadow = await self._loader.pointers()
         active = self.active.release_id
@@ -168,14 +142,8 @@ class Serving:
         self._gave_up.set()
 
     async def reload(self) -> ReloadResponse:
-        """Replace the active release by the current one if they differ.
-
-        The previous release keeps serving while the new one is loaded, and is closed after its last reply.
-
-        Raises:
-            ReloadFailed: If the current release cannot be loaded. The previous one remains active.
-            NotReady: If no release is active, or the service is shutting down.
-        """
+        """Replace the active release by the current one if they differ."""
+        # The previous release keeps serving while the new one is loaded, and is closed after its last reply.
         async with self._loading:
             previous = self.active.release_id
             try:
@@ -212,12 +180,7 @@ class Serving:
         return active
 
     async def _activate(self, folder: Path) -> ActiveRelease:
-        """Load a release from its folder, and make it the active one.
-
-        Raises:
-            NotReady: If the service is shutting down.
-            InputError: If the release needs more memory than there is, or lacks fields that filters of API keys name.
-        """
+        """Load a release from its folder, and make it the active one."""
         warning = await asyncio.to_thread(check_memory, folder)
         opened = await self._loader.open(folder)
         release, pipeline = opened.release, opened.pipeline
@@ -272,10 +235,8 @@ class Reloading:
     """Reloads the active release and the API keys. Belongs to one event loop."""
 
     def __init__(self, serving: Serving, read_keys: Callable[[], object], seconds: float) -> None:
-        """Prepare to check the current release every so many seconds, 0 for never.
-
-        `read_keys` reads the API keys again; it is called at each reload except the periodic ones.
-        """
+        """Prepare to check the current release every so many seconds, 0 for never."""
+        # `read_keys` reads the API keys again; it is called at each reload except the periodic ones.
         self._serving, self._read_keys, self._seconds = serving, read_keys, seconds
         self._tasks: set[asyncio.Task[None]] = set()
 

@@ -37,11 +37,7 @@ _MAX_WAITING = 100
 
 
 def answer(query: Query, retriever: "Retriever", documents: Documents) -> tuple[TopK, float]:
-    """Answer a query with a release's retriever and documents; returns the top-K, and the seconds from text to results.
-
-    Raises:
-        InputError: If the filter names a field that none of its documents has.
-    """
+    """Answer a query; returns the top-K of a release, and the seconds from the text to the results."""
     began = time.perf_counter()
     (query,), vectors = retriever.read([query])
     (cut,) = retriever.answer([query], vectors)
@@ -73,8 +69,8 @@ _TENTHS = tuple(tenth / 10 for tenth in range(11))
 class ShadowGauges(MetricGroup):
     """Metrics of one shadow, on a registry of its own.
 
-    The label `side` is `shadow`, or `current` for the active release, which answers the query again so that both run
-    under the same conditions.
+    The label `side` is `shadow`, or `current` for the active release, which answers the query again so that both
+    run under the same conditions.
     """
 
     _info = gauge(SHADOW_INFO, "The shadow release, compared with the one in service.", "release", "encoder", "policy")
@@ -160,10 +156,8 @@ class Shadow:
             self._gauges.count("skipped")
 
     def _can_answer(self, query: Query) -> bool:
-        """Return whether both releases can.
-
-        A vector means nothing to the encoder of another release, and a threshold to another score.
-        """
+        """Return whether both releases can."""
+        # A vector means nothing to the encoder of another release, and a threshold to another score.
         shadow, current = (release.manifest for release in (self.release, self.current.release))
         if query.threshold is not None and (shadow.scorer, shadow.policy.kind) != (current.scorer, current.policy.kind):
             return False
@@ -203,18 +197,13 @@ class Shadow:
 
 
 class Shadowing:
-    """The shadow release, if there is one. Belongs to one event loop.
-
-    Attributes:
-        active: The running shadow, None without one.
-        refused: Id of the release that could not be loaded as the shadow.
-    """
+    """The shadow release, if there is one. Belongs to one event loop."""
 
     def __init__(self, loader: ReleaseLoader, metrics: Metrics, share: float) -> None:
         """Answer a share of the queries, 0…1, with the shadow as well; with a share of 0 none is ever loaded."""
         self._loader, self._metrics, self._share = loader, metrics, share
         self.active: Shadow | None = None
-        self.refused: str | None = None
+        self.refused: str | None = None  # id of the release that could not be loaded as the shadow
 
     @property
     def release_id(self) -> str | None:
@@ -228,12 +217,9 @@ class Shadowing:
         return (None if configured == active else configured) != self.release_id
 
     async def renew(self, current: "SearchPipeline | None") -> None:
-        """Load the configured shadow, unless it is the active release itself, whose pipeline is `current`.
-
-        Without a pipeline, the active release cuts the results of another retriever, and has no shadow.
-
-        Errors are logged and leave the service without a shadow, because searches do not depend on one.
-        """
+        """Load the configured shadow, unless it is the active release itself, whose pipeline is `current`."""
+        # Without a pipeline, the active release cuts the results of another retriever, and has no shadow.
+        # Errors are logged and leave the service without a shadow, because searches do not depend on one.
         if not self._share:
             return
         folder = None
