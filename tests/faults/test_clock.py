@@ -12,7 +12,7 @@ import orjson
 import pytest
 
 from taugate.drift.observations import Judgements, SlidingWindow
-from taugate.service.access.keys import digest
+from taugate.service.access.authorization import digest
 from taugate.service.app import create_app
 from taugate.service.replicas import Fleet
 from taugate.service.settings import Settings

@@ -21,21 +21,15 @@ from taugate.retrieval.retriever import Retriever
 
 @dataclass(frozen=True)
 class Inherited:
-    """Reused parts of an earlier release.
+    """Reused parts of an earlier release."""
 
-    Attributes:
-        relevance: Model of relevance, whose weights do not change, None if the release has none. Of a second stage, it
-            is a model of scores.
-        relevance_record: Record of the model, None if the release has none.
-        chosen_by: Method that chose τ in the earlier release.
-        policy: The policy, None if only the model is reused.
-        refusal: The rule by which queries are refused, with its record; None if there is none.
-    """
-
+    # Model of relevance, whose weights do not change, None if the release has none. Of a second stage, it is a
+    # model of scores.
     relevance: Relevance | ScoreRelevance | None
-    relevance_record: RelevanceRecord | None
+    relevance_record: RelevanceRecord | None  # record of the model, None if the release has none
     chosen_by: Method
-    policy: PolicyRecord | None = None
+    policy: PolicyRecord | None = None  # the policy, None if only the model is reused
+    # The rule by which queries are refused, with its record; None if there is none
     refusal: tuple[AnswerRule, RefusalRecord] | None = None
 
     @property
@@ -72,16 +66,11 @@ class Inherited:
         """Reuse only the model of relevance.
 
         Args:
-            release: Folder of the release.
             encoder_sha256: Digest of the float32 encoder of the new release.
-            k: K of the new release.
 
         Returns:
             None if the release has another encoder or another K, or none, or a second stage, so that its model does not
             fit.
-
-        Raises:
-            ReleaseError: If the release cannot be read.
         """
         manifest = verify(release).searchable
         if manifest is None or manifest.second_stage is not None:

@@ -49,11 +49,11 @@ if TYPE_CHECKING:  # needs the extra `calibration`
 
 # What a first month leaves alone; a settings file has it.
 RULE_KEYS = (
-    "bootstraps", "sample_size", "overlap_percentile", "guarantee", "metric", "confidence", "drawn", "relevant_from",
-    "seed",
+    "method", "bootstraps", "sample_size", "overlap_percentile", "guarantee", "metric", "confidence",
+    "count_at_most", "drawn", "relevant_from", "seed", "holdout",
 )  # fmt: skip
 _KEYS = (
-    *RULE_KEYS, "projection", "retention", "index", "gate_confidence", "margin", "accept", "strata",
+    *RULE_KEYS, "projection", "retention", "precision", "lexical", "index", "gate_confidence", "margin", "accept", "strata",
     "rerank_candidates", "accept_vectors", "query_prompt", "document_prompt", "max_length",
     "similarity", "dimensions", "encoder_key_file",
 )  # fmt: skip

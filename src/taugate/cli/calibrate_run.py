@@ -98,6 +98,6 @@ command = Command(
         *parameters(CalibrateRunOptions, "new_encoder", group=PROMOTION),
     ],
     common=_COMMON,
-    keys=RULE_KEYS,
+    keys=(*RULE_KEYS, "off_topic", "new_encoder"),
     help="Choose a threshold for the scores of another retriever, and write and promote a release.",
 )

@@ -252,5 +252,5 @@ def _points(interval: Interval) -> str:
 
 
 command = command_of(
-    "compare", run, CompareOptions, keys=("metric", "margin", "lexical", "measures", "relevant_from"), lexical=LEXICAL
+    "compare", run, CompareOptions, keys=("max_loss", "metric", "margin", "lexical", "measures", "relevant_from", "seed"), lexical=LEXICAL
 )

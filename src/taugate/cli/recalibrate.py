@@ -180,5 +180,5 @@ GROUPS = {
         "admin as well, they load the release at once",
     ): TrialOptions,
 }
-KEYS = ("split", "margin", "shadow_seconds")  # of a settings file
+KEYS = ("split", "margin", "embeddings", "shadow", "shadow_seconds")  # of a settings file
 command = command_of("recalibrate", run, RecalibrateOptions, GROUPS, keys=KEYS, embeddings=Appearance("DIR_OR_URL"))

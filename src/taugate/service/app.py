@@ -19,17 +19,15 @@ from taugate.service.access.admission import Admission
 from taugate.service.access.authorization import Authorizer
 from taugate.service.api.dialects.dify import dify_operation
 from taugate.service.api.dialects.openai import openai_operation
-from taugate.service.api.docs import docs_operations, no_playground
 from taugate.service.api.gate import GateHandlers, gate_operations
 from taugate.service.api.operations import OperatorHandlers, openapi_operation
-from taugate.service.api.pages import Page
+from taugate.service.api.pages import Page, docs_operations, no_playground
 from taugate.service.api.search import SearchHandlers, explain_operation, feedback_operation, search_operations
 from taugate.service.http.caller import RequestLog
-from taugate.service.http.middleware import RequestSteps
-from taugate.service.http.operation import Operation, Operations, describe
+from taugate.service.http.middleware import Operations, RequestSteps
+from taugate.service.http.operation import Operation, describe
 from taugate.service.lifecycle.loading import Load
-from taugate.service.lifecycle.reloading import Reloading
-from taugate.service.lifecycle.serving import Serving
+from taugate.service.lifecycle.serving import Reloading, Serving
 from taugate.service.metrics import Metrics
 from taugate.service.runtime.logs import Tracer, count_dropped_lines
 from taugate.service.settings import Part, Settings
@@ -39,11 +37,8 @@ from taugate.storage.files import Json
 def create_app(settings: Settings, load_release: Load | None = None, *, accept_when_ready: bool = False) -> FastAPI:
     """Make an application that loads the current release when it starts; its state has `serving`, `metrics`, `steps`.
 
-    Args:
-        settings: Settings of the service.
-        load_release: See ReleaseLoader.
-        accept_when_ready: Accept connections only once a release is loaded, or cannot be loaded yet because its engine
-            is down. For a process that shares its socket with others, which can reply in the meantime.
+    With `accept_when_ready` it accepts connections only once a release is loaded, or cannot be loaded yet because its
+    engine is down: for a process that shares its socket with others, which can reply in the meantime.
     """
     metrics = Metrics()
     count_dropped_lines(metrics.log_dropped.inc)

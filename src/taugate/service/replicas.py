@@ -63,10 +63,8 @@ class SharedRates:
         self._breaker = logging_breaker("rate limits", self._deadline)
 
     async def spend(self, name: str, rate: float, queries: int, tolerance: float) -> float | None:
-        """Do the same as `LocalRates.spend`, on the clock of Redis; return None if Redis does not reply.
-
-        `tolerance` is how many seconds the key may be ahead of its rate.
-        """
+        """Do the same as `LocalRates.spend`, on the clock of Redis; return None if Redis does not reply."""
+        # `tolerance` is how many seconds the key may be ahead of its rate.
         furthest = tolerance + MAX_QUERIES / rate
         arguments = [repr(seconds) for seconds in (queries / rate, tolerance, furthest)]
         try:
@@ -89,10 +87,8 @@ class RedisCache:
     """Values by key. If a read fails or times out, it returns no values; callers never see the failure."""
 
     def __init__(self, url: str, timeout: float, ttl: int, on_change: Callable[[bool], None]) -> None:
-        """Make a client, which connects on first use; `on_change` is called when Redis stops or begins to respond.
-
-        The shortest timeout of a read or a write and the lifetime `ttl` of a value are in seconds.
-        """
+        """Make a client, which connects on first use; `on_change` is called when Redis stops or begins to respond."""
+        # The shortest timeout of a read or a write and the lifetime `ttl` of a value are in seconds.
         self._deadline, self._ttl = Deadline(timeout), ttl
         self._redis = connect_redis(url, self._deadline.longest, MAX_CACHED_BYTES)
         self._breaker = logging_breaker("cache", self._deadline, on_change)
@@ -158,11 +154,9 @@ class Fleet:
         self._breaker = CircuitBreaker(_log_change, up=True, first_pause=_PAUSE_SECONDS, longest_pause=_PAUSE_SECONDS)
 
     def change(self, kind: str, work: Callable[[bytes | None], bytes | None]) -> bool:
-        """Replace the value that replicas share under a kind; returns whether that succeeded.
-
-        `work` makes the new value from the present one, None if there is none, and returns None to leave it unchanged.
-        It is called again with the new value if another replica has changed it in the meantime.
-        """
+        """Replace the value that replicas share under a kind; returns whether that succeeded."""
+        # `work` makes the new value from the present one, None if there is none, and returns None to leave it
+        # unchanged. It is called again with the new value if another replica has changed it in the meantime.
         key = f"{self._prefix}:{kind}"
         pipeline = self._redis.pipeline()
         with suppress(RedisUnavailable), self._breaker.attempt():

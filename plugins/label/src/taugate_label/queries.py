@@ -295,4 +295,8 @@ command = command_of(
     run,
     QueriesOptions,
     {OptionGroup("language models", "for --method local and --method endpoint"): QuestionOptions},
+    keys=(
+        *("examples", "round_trip", "encoder", "price_in", "price_out", "timeout"),
+        *("split", "per_document", "seed"),
+    ),
 )

@@ -71,13 +71,7 @@ def check_index_trainable(choice: IndexChoice, documents: int) -> None:
 
 
 def requested_kinds(choice: IndexChoice, documents: int, scale: float = 1.0) -> tuple[Kind, ...]:
-    """Return the kinds of index to try in order of preference; none for exact search in float32.
-
-    Args:
-        choice: Requested kind, or "auto".
-        documents: N, the number of documents in the corpus.
-        scale: Result of `scan_scale`.
-    """
+    """Return the kinds of index to try in order of preference; none for exact search in float32."""
     if choice != "auto":
         return () if INDEX_KINDS[choice].baseline else (choice,)
     graph: tuple[Kind, ...] = ("hnsw" if documents <= _MAX_GRAPH else "ivf-pq", "flat-int8")
@@ -89,10 +83,6 @@ def scan_scale(encoder: ExportedEncoder, dimension: int) -> float:
 
     That is the cost of encoding over the cost of one comparison, counted in multiplications and not in seconds, so that
     the same input gives the same release. It is at least 1: among fewer documents, a graph is no faster than a scan.
-
-    Args:
-        encoder: Encoder in float32.
-        dimension: Dimension of the searched vectors.
     """
     return max(1.0, encoder.multiplied_weights / dimension / _WEIGHTS_A_DIMENSION)
 
@@ -107,11 +97,8 @@ def try_indexes(
     queries.
 
     Args:
-        units: Sampling units of the queries that judge.
         baseline: These queries, encoded in float32 and not projected.
-        state: Configuration accepted so far, with exact search.
         kinds: Kinds of index in order of preference; of several, those that are not clearly smaller are left out.
-        gate: Settings with the margin and the confidence.
 
     Returns:
         A record for each kind that was judged, and the new state, which is as before if the gate accepts no kind.
@@ -141,13 +128,7 @@ def try_indexes(
 
 
 def build_index(kind: Kind, trial: SearchTrial, margin: float) -> AnyIndex:
-    """Build an index of the trial's documents, with the search breadth that the margin requires.
-
-    Args:
-        kind: Kind of index.
-        trial: Documents, and the queries that choose the breadth.
-        margin: Loss that the gate allows.
-    """
+    """Build an index of the trial's documents, with the search breadth that the margin requires."""
     index = build(kind, trial.documents)
     if index.breadth is not None:
         set_breadth(index, trial.flat, dense_of(trial.vectors), trial.depth, margin)
@@ -158,11 +139,7 @@ def set_breadth(index: ApproximateIndex, flat: Searchable, queries: QueryVectors
     """Set the smallest breadth that has the recall a margin requires, or the widest if none has it.
 
     Args:
-        index: Index whose breadth is set.
-        flat: Exact search of the same documents.
         queries: (q, d) float32.
-        depth: Number of results at which recall is measured.
-        margin: Loss that the gate allows.
     """
     exact = flat.search(queries, depth)
     for breadth in _BREADTHS:
@@ -177,8 +154,6 @@ def recall(index: Searchable, flat: DocumentScorer, queries: QueryVectors, exact
     """Return the mean share of the exact top-K that an index finds.
 
     Args:
-        index: Index that is measured.
-        flat: Exact scorer of its documents.
         queries: (q, d) float32.
         exact: (q, K) results of exact search.
     """
@@ -195,11 +170,6 @@ def share_found(flat: DocumentScorer, queries: QueryVectors, exact: TopK, result
 
 def search_gain(trial: SearchTrial, index: AnyIndex, projection: Projection | None = None) -> dict[str, float]:
     """Measure the size and speed of an index and of exact search.
-
-    Args:
-        trial: Queries and documents, with their exact index.
-        index: Index that is measured.
-        projection: Projection applied to queries before the search, None without one.
 
     Returns:
         Speeds with the names of `speeds`; `bytes_per_document` of the file that every search reads, and
@@ -250,15 +220,10 @@ def try_precisions(
         inputs: The data set and the settings, with the precision int8, bfloat16 or auto.
         baseline: The queries that judge, encoded in float32.
         state: Configuration accepted so far, with a float32 encoder.
-        gate: Settings with the margin and the confidence.
-        rates: Measures how fast encoders are.
 
     Returns:
         The record of the precision that was judged, if any, and the new state, which searches as before unless it is
         accepted.
-
-    Raises:
-        EncoderError: If the precision that is requested by its name cannot be had.
     """
     requested, float32 = inputs.settings.candidates.precision, state.accepted.encoder
     encoders: dict[Precision, ExportedEncoder] = {}
@@ -339,7 +304,6 @@ def golden_tolerance(baseline: SearchTrial, state: GateState) -> float:
 
     Args:
         baseline: The queries, encoded in float32.
-        state: Accepted configuration, with the same queries by its own encoder.
     """
     if state.accepted.float32 is None:
         return TOLERANCE

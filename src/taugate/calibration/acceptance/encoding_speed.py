@@ -17,10 +17,6 @@ def encoding_rates(encoders: Mapping[Precision, ExportedEncoder], questions: Seq
 
     It is the median of five rounds in which the encoders take turns on one thread, so that other work on the machine
     hardly matters.
-
-    Args:
-        encoders: Encoders by their precisions.
-        questions: Some questions, of which the first 160 are timed.
     """
     timed = [questions[at : at + TOGETHER] for at in range(0, min(len(questions), _QUESTIONS), TOGETHER)]
     alone = {precision: encoder.single_threaded() for precision, encoder in encoders.items()}

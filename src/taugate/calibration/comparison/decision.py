@@ -52,59 +52,35 @@ class MeasuredRelease:
 
 @dataclass(frozen=True)
 class ClauseVerdict:
-    """The verdict on one clause.
-
-    Attributes:
-        clause: With the margin that was applied.
-        widened: Whether that margin is above the default because these queries cannot show less.
-        current: Mean of the current release over queries.
-        new: Mean of the new release over queries.
-        upper: Upper limit of how much worse the new release is.
-        confidence: Of `upper`.
-        finding: "worse" if the mean is worse by more than the margin, "not shown" if only `upper` is.
-        test: Paired if both releases have the same queries.
-        unit: Unit of the mean that `upper` limits: the average query or the average document.
-        statement: The means for which the clause holds; None if it does not.
-        detectable: The value of `upper` if nothing had changed; None for two samples.
-        needed: Number of queries like these that would show that the clause holds; None if no number would.
-        queries: Number of queries of the current and of the new release.
-        documents: Number of documents that the new release's queries are about.
-    """
+    """The verdict on one clause."""
 
     clause: Clause
-    widened: bool
+    widened: bool  # whether that margin is above the default because these queries cannot show less
     current: float
     new: float
-    upper: float
+    upper: float  # upper limit of how much worse the new release is
     confidence: float
-    finding: Finding
+    finding: Finding  # "worse" if the mean is worse by more than the margin, "not shown" if only `upper` is
     test: Test
-    unit: Unit
-    statement: GateStatement | None
-    detectable: float | None
-    needed: int | None
-    queries: tuple[int, int]
-    documents: int
+    unit: Unit  # unit of the mean that `upper` limits: the average query or the average document
+    statement: GateStatement | None  # the means for which the clause holds; None if it does not
+    detectable: float | None  # the value of `upper` if nothing had changed; None for two samples
+    needed: int | None  # number of queries like these that would show that the clause holds; None if no number would
+    queries: tuple[int, int]  # number of queries of the current and of the new release
+    documents: int  # number of documents that the new release's queries are about
 
 
 @dataclass(frozen=True)
 class MeanDifference:
-    """The difference of two means: how much worse the new release is.
+    """The difference of two means: how much worse the new release is."""
 
-    Attributes:
-        mean: Measured difference, −1…1, below 0 if the new release is better.
-        upper: Upper confidence limit.
-        test: Paired if both releases have the same queries.
-        units: Sampling units of the new release's queries.
-        query_upper: Upper limit for the average query, if `upper` is for the average document and the test is paired.
-        detectable: The value of `upper` if nothing had changed; None for two samples, whose limit depends on the means.
-    """
-
-    mean: float
+    mean: float  # measured difference, −1…1, below 0 if the new release is better
     upper: float
     test: Test
     units: SamplingUnits
+    # Upper limit for the average query, if `upper` is for the average document and the test is paired
     query_upper: float | None
+    # The value of `upper` if nothing had changed; None for two samples, whose limit depends on the means
     detectable: float | None
 
 
@@ -159,13 +135,7 @@ def _inverted(sample: QuantitySample) -> QuantitySample:
 
 
 def mean_difference(old: QuantitySample, new: QuantitySample, confidence: float) -> MeanDifference:
-    """Measure how far the mean of `new` is below that of `old`; the samples are paired if their queries are the same.
-
-    Args:
-        old: At least one query.
-        new: At least one query.
-        confidence: Of the upper limit.
-    """
+    """Measure how far the mean of `new` is below that of `old`; the samples are paired if the queries are."""
     units = SamplingUnits.from_clusters(new.clusters)
     if np.array_equal(old.query, new.query):
         losses = old.values - new.values
@@ -201,24 +171,15 @@ def queries_to_show(old: QuantitySample, new: QuantitySample, margin: float, con
 
 @dataclass(frozen=True)
 class PromotionDecision:
-    """The outcome of a promotion under a rule.
-
-    Attributes:
-        rule: As requested.
-        name: Id of the new release.
-        current: Id of the current release, None before the first one.
-        verdicts: One per clause.
-        reason: Why the rule holds without verdicts.
-        optimistic: Ids of the compared releases without held-out queries; the queries that chose their threshold also
-            measured it.
-        provisional: Whether the new release is provisional.
-    """
+    """The outcome of a promotion under a rule."""
 
     rule: PromotionRule
     name: str
-    current: str | None
+    current: str | None  # id of the current release, None before the first one
     verdicts: list[ClauseVerdict]
     reason: Reason | None = None
+    # Ids of the compared releases without held-out queries; the queries that chose their threshold also measured
+    # it
     optimistic: tuple[str, ...] = ()
     provisional: bool = False
 
@@ -249,16 +210,7 @@ class PromotionDecision:
 
 
 def check_current(releases: Path, k: int) -> None:
-    """Check, before a calibration starts, that its release can be compared with the current one.
-
-    Args:
-        releases: Directory of releases.
-        k: K of the new release.
-
-    Raises:
-        InputError: If K differs, or the current release has no outcomes.
-        ReleaseError: If the current release cannot be read.
-    """
+    """Check, before a calibration starts, that its release can be compared with the current one."""
     current = current_id(releases) if releases.is_dir() else None
     if current is None:
         return
@@ -276,15 +228,7 @@ def decide_promotion(releases: Path, name: str, rule: PromotionRule, trusted: Tr
     The rule always holds if no release is current, or if the current release has the same content.
 
     Args:
-        releases: Directory of releases.
-        name: Id of the new release.
-        rule: The condition.
         trusted: Keys of which one must have signed the release; None requires no signature.
-
-    Raises:
-        InputError: If the two releases cannot be compared.
-        NotPromoted: If limits on refusals are not certified.
-        ReleaseError: If a release does not verify, or the new one has no threshold.
     """
     current = current_id(releases)
     new = measured(releases, name, trusted)
@@ -315,12 +259,7 @@ def decide_promotion(releases: Path, name: str, rule: PromotionRule, trusted: Tr
 
 
 def measured(releases: Path, name: str, trusted: TrustedKeys | None = None) -> MeasuredRelease:
-    """Verify a release of a directory, and read the outcomes of its queries.
-
-    Raises:
-        ReleaseError: If it does not verify.
-        InputError: If it has no outcomes.
-    """
+    """Verify a release of a directory, and read the outcomes of its queries."""
     release = find(releases, name)
     manifest = verify(release, trusted)
     if OUTCOMES not in manifest.files:

@@ -61,10 +61,6 @@ def simultaneous_intervals(
 
     Args:
         differences: p differences, (q,) float64 of −1…1 each, of the same queries.
-        units: Sampling units of the queries.
-        confidence: Probability that every interval has its mean.
-        seed: Seed of the draws.
-        bootstraps: Number of bootstraps.
     """
     clusters = np.unique(units.clusters, return_inverse=True)[1]
     sizes = np.bincount(clusters).astype(np.float64)
@@ -90,52 +86,31 @@ def simultaneous_intervals(
 
 @dataclass(frozen=True)
 class EncoderCost:
-    """What an encoder costs on this machine.
+    """What an encoder costs on this machine."""
 
-    Attributes:
-        milliseconds: Median time to encode one query; None for vectors that come with the data set.
-        documents_per_second: Documents encoded in a batch; None for vectors.
-        bytes: Size of the encoder in a release.
-        vector_bytes: Size of the documents' vectors, which are in memory beside it.
-    """
-
-    milliseconds: float | None
-    documents_per_second: float | None
+    milliseconds: float | None  # median time to encode one query; None for vectors that come with the data set
+    documents_per_second: float | None  # documents encoded in a batch; None for vectors
     bytes: int
-    vector_bytes: int
+    vector_bytes: int  # size of the documents' vectors, which are in memory beside it
 
 
 @dataclass(frozen=True, eq=False)
 class MeasuredEncoder:
-    """An encoder, measured by a calibration that wrote no release.
-
-    Attributes:
-        name: As the user named it.
-        k: K, the number of results.
-        accuracy: (q,) 1 for each answerable query with a relevant document in its top-K, else 0.
-        ndcg: (q,) NDCG@K of each answerable query.
-        metrics: Metrics of the held-out queries, or of the calibration queries without a holdout.
-        certified: Whether a threshold was certified.
-        lexical: Weight of the lexical part of the score; None without one.
-        cost: What it costs.
-        isotropy: Of its document vectors.
-        papers_tau: τ(ψ) of the papers' rule, whether or not that is the policy; None if there is none.
-        measures: The papers' measures; None if they were not requested.
-        everyday: Results of the general set; None without measures of texts.
-    """
+    """An encoder, measured by a calibration that wrote no release."""
 
     name: str
     k: int
-    accuracy: PerQuery
-    ndcg: PerQuery
-    metrics: MetricsRecord
+    accuracy: PerQuery  # (q,) 1 for each answerable query with a relevant document in its top-K, else 0
+    ndcg: PerQuery  # (q,) NDCG@K of each answerable query
+    metrics: MetricsRecord  # metrics of the held-out queries, or of the calibration queries without a holdout
     certified: bool
-    lexical: float | None
+    lexical: float | None  # weight of the lexical part of the score; None without one
     cost: EncoderCost
     isotropy: IsotropyRecord
+    # τ(ψ) of the papers' rule, whether or not that is the policy; None if there is none
     papers_tau: float | None = None
-    measures: EncoderMeasures | None = None
-    everyday: RankingOutcomes | None = None
+    measures: EncoderMeasures | None = None  # the papers' measures; None if they were not requested
+    everyday: RankingOutcomes | None = None  # results of the general set; None without measures of texts
 
     def mean(self, metric: Metric) -> float:
         """Return the mean of a metric over all answerable queries."""
@@ -149,36 +124,24 @@ class MeasuredEncoder:
 
 @dataclass(frozen=True)
 class PairedDifference:
-    """The difference of two encoders, `first` − `second`, with simultaneous intervals.
-
-    Attributes:
-        everyday: What `first` forgot or knows beyond `second`, on everyday questions; None without measures of texts.
-    """
+    """The difference of two encoders, `first` − `second`, with simultaneous intervals."""
 
     first: str
     second: str
     accuracy: Interval
     ndcg: Interval
+    # What `first` forgot or knows beyond `second`, on everyday questions; None without measures of texts
     everyday: ForgettingRecord | None = None
 
 
 @dataclass(frozen=True)
 class EncoderComparison:
-    """The comparison of several encoders.
+    """The comparison of several encoders."""
 
-    Attributes:
-        encoders: The encoders, the best first.
-        differences: Differences of all pairs; the better one is first.
-        metric: Metric that decides.
-        margin: Loss of the metric that a cheaper encoder may have.
-        choice: Name of the recommended encoder.
-        sentence: Which one to choose, and why.
-    """
-
-    encoders: list[MeasuredEncoder]
-    differences: list[PairedDifference]
+    encoders: list[MeasuredEncoder]  # the encoders, the best first
+    differences: list[PairedDifference]  # differences of all pairs; the better one is first
     metric: Metric
-    margin: float
+    margin: float  # loss of the metric that a cheaper encoder may have
     choice: str
     sentence: str
 
@@ -186,15 +149,7 @@ class EncoderComparison:
     def of(
         cls, encoders: Sequence[MeasuredEncoder], units: SamplingUnits, metric: Metric, margin: float, seed: int
     ) -> "EncoderComparison":
-        """Compare encoders that were measured on the same queries.
-
-        Args:
-            encoders: Two or more encoders.
-            units: Sampling units of the answerable queries.
-            metric: Metric that decides.
-            margin: Loss of the metric that a cheaper encoder may have.
-            seed: Seed of the bootstraps.
-        """
+        """Compare encoders that were measured on the same queries."""
         other: Metric = "ndcg" if metric == "accuracy" else "accuracy"
         ranked = sorted(encoders, key=lambda encoder: (-encoder.mean(metric), -encoder.mean(other)))
         pairs = [*combinations(ranked, 2)]
@@ -225,9 +180,6 @@ def _choose(
     Args:
         ranked: The encoders, the best first.
         behind: For each but the first, how much the best is better.
-        metric: Metric that decides.
-        margin: Loss that a cheaper encoder may have.
-        units: Sampling units of the queries.
     """
     best, others = ranked[0], ranked[1:]
     name = f"{'NDCG' if metric == 'ndcg' else metric}@{best.k}"

@@ -36,35 +36,17 @@ PROVISIONAL = "promotion: the current release is now provisional, because its th
 
 @dataclass(frozen=True)
 class Promotion:
-    """The promotion that the user requested for a new release.
-
-    Attributes:
-        requested: Whether to promote at all.
-        rule: Rule that has to hold against the current release; None for no rule.
-        force: Promote even if the evidence is against the release.
-        new_encoder: Promote even if the encoder is not that of the current release.
-        key: Private key to sign the release with, None for no signature.
-        trusted: Keys of which one must have signed the release; None requires no signature.
-    """
+    """The promotion that the user requested for a new release."""
 
     requested: bool = True
-    rule: PromotionRule | None = None
-    force: bool = False
-    new_encoder: bool = False
-    key: "Ed25519PrivateKey | None" = None
-    trusted: TrustedKeys | None = None
+    rule: PromotionRule | None = None  # rule that has to hold against the current release; None for no rule
+    force: bool = False  # promote even if the evidence is against the release
+    new_encoder: bool = False  # promote even if the encoder is not that of the current release
+    key: "Ed25519PrivateKey | None" = None  # private key to sign the release with, None for no signature
+    trusted: TrustedKeys | None = None  # keys of which one must have signed the release; None requires no signature
 
     def check(self, releases: Path, k: int) -> None:
-        """Check, before any work, that the rule can compare a new release with the current one.
-
-        Args:
-            releases: The releases directory.
-            k: Documents retrieved for each query in the new release.
-
-        Raises:
-            InputError: As `check_current` does.
-            ReleaseError: As `check_current` does.
-        """
+        """Check, before any work, that the rule can compare a new release with the current one."""
         if self.rule is not None:
             from taugate.calibration.comparison.decision import check_current
 
@@ -73,22 +55,14 @@ class Promotion:
 
 @dataclass(frozen=True)
 class Published:
-    """How publishing a release ended.
-
-    Attributes:
-        promoted: Whether the release is current now.
-        code: Exit code of the command.
-        message: Why the release is not promoted; None if it is, if no promotion was requested, or if the rule decided.
-        reason: Why, in a word or two.
-        decision: The comparison under the promotion rule, if there was one.
-        provisional: Whether the promoted release is provisional.
-    """
+    """How publishing a release ended."""
 
     promoted: bool = False
     code: int = 0
+    # Why the release is not promoted; None if it is, if no promotion was requested, or if the rule decided
     message: str | None = None
     reason: str | None = None
-    decision: "PromotionDecision | None" = None
+    decision: "PromotionDecision | None" = None  # the comparison under the promotion rule, if there was one
     provisional: bool = False
 
     @property
@@ -116,8 +90,6 @@ def publish(
     """Sign a release, and promote it if that is requested and its evidence, the rule and the trial allow it.
 
     Args:
-        release: Folder of the new release.
-        requested: The requested promotion.
         against: The end without a promotion, if the command itself has a reason against it.
         satisfied: What the command has shown, for the history; a promotion rule replaces it.
         trial: Tries the release once nothing else is against it; returns an objection or None.
@@ -169,12 +141,7 @@ def _promote(
 
 
 def unfit(manifest: ReleaseManifest, rule: ThresholdRule) -> Published | None:
-    """Explain why a release cannot be promoted, whichever release is current; None if it can.
-
-    Args:
-        manifest: ReleaseManifest of the new release.
-        rule: The requested threshold rule.
-    """
+    """Explain why a release cannot be promoted, whichever release is current; None if it can."""
     refusal = manifest.refusal
     uncertified = None if refusal is None or refusal.certified else refusal.limits
     advice = None if uncertified is None else limits_remedy(uncertified, manifest.data)
@@ -198,12 +165,7 @@ def unfit(manifest: ReleaseManifest, rule: ThresholdRule) -> Published | None:
 
 
 def report(decision: "PromotionDecision", say: Callable[[str], object]) -> int:
-    """Report for each clause whether it holds, and what to do next; returns the exit code.
-
-    Args:
-        decision: The comparison.
-        say: Prints one line.
-    """
+    """Report for each clause whether it holds, and what to do next; returns the exit code."""
     for line in _lines(decision):
         say(line)
     if decision.holds:
@@ -220,7 +182,6 @@ def as_json(rule: PromotionRule, ending: Published) -> dict[str, Json]:
     """Return the object `promotion` of `taugate calibrate --json`.
 
     Args:
-        rule: The requested promotion rule.
         ending: How publishing ended; without a decision, the release could not be promoted under any rule.
     """
     decision = ending.decision

@@ -14,17 +14,11 @@ from taugate.release.queries import Outcomes
 
 @dataclass(frozen=True)
 class QuantitySample:
-    """One number per query, in 0…1.
+    """One number per query, in 0…1."""
 
-    Attributes:
-        values: (n,) float64.
-        query: (n,) uint64, digest of the query's text.
-        clusters: (n,) int64; queries that share a document have the same number.
-    """
-
-    values: NDArray[np.float64]
-    query: NDArray[np.uint64]
-    clusters: NDArray[np.int64]
+    values: NDArray[np.float64]  # (n,) float64
+    query: NDArray[np.uint64]  # (n,) uint64, digest of the query's text
+    clusters: NDArray[np.int64]  # (n,) int64; queries that share a document have the same number
 
     def __len__(self) -> int:
         return len(self.values)
@@ -50,16 +44,11 @@ _MIN_MARGIN = 1e-6  # showing a smaller difference takes more than a million que
 
 @dataclass(frozen=True)
 class Clause:
-    """A quantity of the new release must not be lower (or higher) than the current one's by more than a margin.
-
-    Attributes:
-        quantity: A key of QUANTITIES.
-        way: The direction that counts as worse.
-        margin: None for the default: MARGIN, or the smallest that the queries can show (docs/promotion.md).
-    """
+    """A quantity of the new release must not be lower (or higher) than the current one's by more than a margin."""
 
     quantity: str
     way: Literal["lower", "higher"]
+    # None for the default: MARGIN, or the smallest that the queries can show (docs/promotion.md)
     margin: float | None = None
 
     def __str__(self) -> str:
@@ -84,12 +73,7 @@ class PromotionRule:
         "auto" stands for the default margin, which widens if the queries cannot show less; None for no limit.
 
         Args:
-            max_accuracy_drop: How far accuracy at τ may fall.
             max_kept_increase: How far the share of the K results that is kept may rise.
-
-        Raises:
-            InputError: If a limit is out of bounds.
-            ValueError: If neither limit is set.
         """
         limits: list[tuple[str, float | Literal["auto"] | None, Clause]] = [
             ("--max-accuracy-drop", max_accuracy_drop, Clause("accuracy", "lower")),

@@ -24,31 +24,20 @@ _RULE = PromotionRule((Clause("accuracy@K", "lower"), Clause("accuracy", "lower"
 
 @dataclass(frozen=True)
 class Upgrade:
-    """A change from one retriever to another.
-
-    Attributes:
-        old: Manifest of the old release.
-        new: Manifest of the new release.
-        verdicts: Verdicts on the new retriever and its gate; empty if the two releases cannot be compared.
-        kept: Mean number of results that the old and the new release keep of the K.
-        equal_tau: Threshold of the new policy that keeps as many results as the old release; None if refusals of whole
-            queries decide as well, or the new release has no threshold.
-    """
+    """A change from one retriever to another."""
 
     old: ReleaseManifest
     new: ReleaseManifest
+    # Verdicts on the new retriever and its gate; empty if the two releases cannot be compared
     verdicts: list[ClauseVerdict]
-    kept: tuple[float, float]
+    kept: tuple[float, float]  # mean number of results that the old and the new release keep of the K
+    # Threshold of the new policy that keeps as many results as the old release; None if refusals of whole queries
+    # decide as well, or the new release has no threshold
     equal_tau: float | None
 
     @classmethod
     def between(cls, old: Path, new: Path) -> Self | None:
-        """Compare two releases by their folders; None unless both were calibrated on runs.
-
-        Raises:
-            ReleaseError: If a release does not verify.
-            InputError: If a release has no outcomes.
-        """
+        """Compare two releases by their folders; None unless both were calibrated on runs."""
         if not (is_of_run(old) and is_of_run(new)):
             return None
         before, after = measured(old.parent, old.name), measured(new.parent, new.name)
@@ -82,11 +71,6 @@ def threshold_that_keeps(kept: float, reference: Reference, policy: PolicyRecord
 
     With equal decision scores it keeps the next larger number. None if the policy has no threshold, or the release
     lacks the relevance of its calibration queries.
-
-    Args:
-        kept: Mean number of results of a query that are kept.
-        reference: Scores of the calibration queries.
-        policy: The policy.
     """
     score = POLICIES[policy.kind]
     if policy.tau is None or (score.needs_model and reference.relevance is None):

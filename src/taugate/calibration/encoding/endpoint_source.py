@@ -82,15 +82,6 @@ def endpoint_encoder(name: str, reads: InputOptions, options: EndpointOptions) -
 
     A few texts are sent to it, twice. If they get the vectors of an earlier time, the folder is that of then, so that
     the vectors in its cache are used again. If not, the endpoint has another model now.
-
-    Args:
-        name: openai:URL or tei:URL.
-        reads: What it reads.
-        options: The endpoint's model and key.
-
-    Raises:
-        EncoderError: If the endpoint gives no vectors, or replies to the same text with different ones.
-        InputError: If an option is missing or cannot be used.
     """
     if reads.similarity == "dot":
         raise InputError(
@@ -189,12 +180,7 @@ def _written(folder: Path, config: EncoderConfig, vectors: Float32) -> Path:
 
 @plain_dataclass(frozen=True)
 class Outgoing:
-    """Texts that an endpoint has not encoded yet.
-
-    Attributes:
-        texts: Number of different texts.
-        tokens: Estimated number of their tokens, with prompts.
-    """
+    """Texts that an endpoint has not encoded yet."""
 
     texts: int
     tokens: int
@@ -212,10 +198,6 @@ def announce(
     """Report what will be sent to the endpoint of an encoder, and let the user confirm it; does nothing without one.
 
     Args:
-        encoder: The encoder.
-        documents: Texts of the documents.
-        queries: Texts of the queries.
-        job: Reports it, and asks.
         cached: Whether texts are not sent if the cache has their vectors.
 
     Raises:

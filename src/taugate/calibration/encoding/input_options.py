@@ -21,19 +21,12 @@ _MAX_PROMPT = 2000  # characters; the longest published instructions have a few 
 
 @plain_dataclass(frozen=True)
 class _Family:
-    """Encoders that were trained with prompts, as their model cards say.
-
-    Attributes:
-        name: Name of the family.
-        pattern: Pattern of the names of its models.
-        query: Prompt of queries.
-        document: Prompt of documents; empty if they have none.
-    """
+    """Encoders that were trained with prompts, as their model cards say."""
 
     name: str
     pattern: re.Pattern[str]
     query: str
-    document: str = ""
+    document: str = ""  # prompt of documents; empty if they have none
 
 
 def _family(name: str, pattern: str, query: str, document: str = "") -> _Family:
@@ -53,11 +46,7 @@ FAMILIES = (
 
 
 def prompts_in_words(config: EncoderConfig) -> str:
-    """Say how queries and documents begin.
-
-    Args:
-        config: Configuration of the encoder.
-    """
+    """Say how queries and documents begin."""
     query, document = config.query_prompt, config.document_prompt
     if not query and not document:
         return "the encoder reads queries and documents without a prompt"
@@ -67,11 +56,7 @@ def prompts_in_words(config: EncoderConfig) -> str:
 
 
 def input_warnings(config: EncoderConfig) -> list[str]:
-    """Return one sentence for each thing about the encoder's input that the model does not declare.
-
-    Args:
-        config: Configuration of the encoder.
-    """
+    """Return one sentence for each thing about the encoder's input that the model does not declare."""
     warnings = []
     if config.assumed_pooling:
         warnings.append(
@@ -135,11 +120,7 @@ class InputOptions(Options):
         """Return the configuration of an encoder with these options.
 
         Args:
-            config: Configuration of the encoder.
             exported: Whether the user named an exported encoder, whose length is kept unless one is given.
-
-        Raises:
-            EncoderError: If the encoder cannot read texts of the length, or was exported for another similarity.
         """
         if exported and self.similarity not in {None, config.similarity}:
             raise EncoderError(
@@ -165,16 +146,7 @@ class InputOptions(Options):
 
 
 def write_with_config(source: Path, config: EncoderConfig, target: Path) -> None:
-    """Write an encoder that differs from another one only in its configuration, without copying its weights.
-
-    Args:
-        source: Folder of the other encoder.
-        config: The configuration.
-        target: Empty folder to write into.
-
-    Raises:
-        OSError: If a file cannot be written.
-    """
+    """Write an encoder that differs from another one only in its configuration, without copying its weights."""
     for name in FILES:
         if name != CONFIG and (source / name).is_file():
             link_or_copy(source / name, target / name)

@@ -25,9 +25,6 @@ class ShardedIndex:
     """Exact search of (N, d) vectors that are read block by block; an Index.
 
     The result is that of a FlatIndex of all vectors, to the bit.
-
-    Attributes:
-        stored: The vectors.
     """
 
     def __init__(self, vectors: StoredVectors) -> None:
@@ -55,8 +52,6 @@ class ShardedIndex:
 
         Args:
             search: Searches a block, given the position of its first vector; positions in results count from there.
-            queries: Number of queries.
-            k: Number of documents.
         """
         best = TopK(np.empty((queries, 0), np.float32), np.empty((queries, 0), np.int64))
         for first, block in self.stored.blocks():
@@ -77,8 +72,6 @@ class ShardedHybridIndex(HybridIndex):
     The result is that of a HybridIndex of all vectors, to the bit.
 
     Attributes:
-        vectors: Index of the vectors.
-        lexical: Index of the documents' words.
         weight: Weight w of the share, above 0.
     """
 
@@ -114,9 +107,7 @@ class ShardedHybridIndex(HybridIndex):
         """Return the best of the m documents of a block; positions count from its first one.
 
         Args:
-            query: One query.
             rough_cosines: (m,) float32 dot products with rounding errors.
-            k: Number of documents.
             first: Position of the block's first document.
             block: (m, d) vectors.
         """
@@ -135,8 +126,6 @@ class ProposedIndex(EngineIndex):
     Pairs are scored from the encoded vectors, which equal the uploaded ones.
 
     Args:
-        engine: The engine that holds the collection.
-        record: Record of the collection, with the breadth of its searches.
         vectors: (N, d), as uploaded.
     """
 

@@ -61,13 +61,7 @@ def connect_engine(kind: EngineKind) -> Engine | None:
 
 @dataclass(frozen=True)
 class UploadedCorpus:
-    """An encoded corpus in the collection of an engine.
-
-    Attributes:
-        engine: The engine.
-        record: Record of the collection.
-        vectors: Vectors of the documents, as uploaded.
-    """
+    """An encoded corpus in the collection of an engine."""
 
     engine: Engine
     record: EngineRecord
@@ -82,29 +76,14 @@ class UploadedCorpus:
 
 
 def corpus_rows(spool: Path, vectors: ShardedVectors) -> Iterator[tuple[int, Rows]]:
-    """Yield the position of each shard's first row and its rows.
-
-    Args:
-        spool: Folder with the texts, as DocumentWriter wrote them.
-        vectors: Vectors of the same documents.
-    """
+    """Yield the position of each shard's first row and its rows."""
     with (spool / TEXTS).open("rb") as file:  # not memory-mapped, which would count as memory of this process
         for first, block in vectors.blocks():
             yield first, Rows(block, [read_document(line) for line in islice(file, len(block))])
 
 
 def engine_record(kind: EngineKind, spool: Path, vectors: ShardedVectors, job: Job) -> EngineRecord:
-    """Compute the record of a corpus for an engine before its upload, reading the corpus once.
-
-    Args:
-        kind: Kind of engine.
-        spool: As for `corpus_rows`.
-        vectors: As for `corpus_rows`.
-        job: Shows the progress.
-
-    Raises:
-        InputError: If no engine can filter a document exactly.
-    """
+    """Compute the record of a corpus for an engine before its upload, reading the corpus once."""
     count, dimension = vectors.shape
     positions, sample = sampled_positions(count), SampleDigest()
     shards: list[str] = []
@@ -133,13 +112,6 @@ def ensure_uploaded(engine: Engine, record: EngineRecord, spool: Path, vectors: 
     """Make sure that the engine holds the collection of a record, finished and verified.
 
     After an error, an unfinished upload is dropped.
-
-    Args:
-        engine: The engine.
-        record: Record of the corpus.
-        spool: As for `corpus_rows`.
-        vectors: As for `corpus_rows`.
-        job: Reports progress and warnings, and times the stages.
 
     Raises:
         EngineUnavailable: If the engine does not respond.
@@ -231,11 +203,6 @@ def stored_documents(index: EngineIndex, record: EngineRecord, job: Job) -> Iter
 
     Vectors are read with the documents, so an altered vector is detected before it gets into another release.
 
-    Args:
-        index: Index of the collection.
-        record: Record in the release.
-        job: Shows the progress.
-
     Raises:
         EngineUnavailable: If the engine does not respond.
         ReleaseError: If a shard is not what was uploaded.
@@ -260,18 +227,8 @@ def vectors_reusable_from_current(
 
     With an engine there is no cache of embeddings; its collection serves as one.
 
-    Args:
-        parent: Manifest of the current release, None without one.
-        encoder: Document encoder of the new release.
-        kind: Kind of engine.
-        dataset: The data set.
-        job: Reports progress and warnings, and times the stages.
-
     Returns:
         The vectors; None if there are none, in which case all documents are encoded.
-
-    Raises:
-        EngineUnavailable: If the engine does not respond.
     """
     current = None if parent is None else parent.searchable
     if current is None or current.engine is None or current.engine.kind != kind:

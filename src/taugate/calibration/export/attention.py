@@ -40,9 +40,6 @@ def traceable_attention(max_length: int) -> Iterator[None]:
 
     Only scaled_dot_product_attention with a mask of Booleans gets the loop, so not attention with learned biases of
     positions.
-
-    Args:
-        max_length: Longest text in tokens.
     """
     long = max_length > weights.LONG_TEXT
     masks = {name: ALL_MASK_ATTENTION_FUNCTIONS[name] for name in ("sdpa", "eager")}
@@ -66,8 +63,8 @@ def _by_index(function: Callable[..., Any], *, small: bool) -> Callable[..., Any
     a function did not work on indices, the graph would differ from PyTorch, which the export checks.
 
     Args:
-        function: The function.
-        small: Whether indices are in float32, not in int64, because their differences are as many as pairs of tokens.
+        small: Whether indices are in float32, not in int64, because their differences are as many as pairs of
+            tokens.
     """
 
     def masks(*arguments: Any, **options: Any) -> Any:  # noqa: ANN401 (those of the function)

@@ -34,23 +34,12 @@ class BertLayer:
 
 @dataclass(frozen=True)
 class Bert:
-    """A BERT-like model in float32.
+    """A BERT-like model in float32."""
 
-    Attributes:
-        words: (vocabulary, hidden).
-        positions: (positions, hidden), with the embedding of the first token type.
-        types: (types, hidden), embeddings of token types less the first one.
-        norm: (2, hidden).
-        layers: The layers.
-        heads: Number of attention heads.
-        epsilon: Added to variances.
-        pooling: MEAN, FIRST, FIRST_AS_IS or TOKENS.
-    """
-
-    words: Float32
-    positions: Float32
-    types: Float32
-    norm: Float32
+    words: Float32  # (vocabulary, hidden)
+    positions: Float32  # (positions, hidden), with the embedding of the first token type
+    types: Float32  # (types, hidden), embeddings of token types less the first one
+    norm: Float32  # (2, hidden)
     layers: tuple[BertLayer, ...]
     heads: int
     epsilon: float

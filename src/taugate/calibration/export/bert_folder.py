@@ -46,42 +46,22 @@ class NeedsPyTorchError(Exception):
 
 @dataclass(frozen=True)
 class BertFolder:
-    """What a folder declares; its weights are read when they are used.
-
-    Attributes:
-        declared: Declarations of the folder.
-        name: Name of the encoder, for messages.
-        base: Folder of the transformer's files.
-        config: Its config.json.
-        padding: Id of the padding token if positions are counted from the next number on; None if they start at 0.
-        pooling: "mean" or "cls".
-        steps: Folder and activation of each dense module after the pooling.
-        dimension: Dimension of a vector.
-        max_length: Longest text in tokens.
-    """
+    """What a folder declares; its weights are read when they are used."""
 
     declared: ModelFolder
     name: str
     base: Path
     config: Any
+    # Id of the padding token if positions are counted from the next number on; None if they start at 0
     padding: int | None
     pooling: str
-    steps: tuple[tuple[Path, str | None], ...]
+    steps: tuple[tuple[Path, str | None], ...]  # folder and activation of each dense module after the pooling
     dimension: int
     max_length: int
 
     @classmethod
     def read(cls, declared: ModelFolder, name: str) -> Self:
-        """Read the declarations.
-
-        Args:
-            declared: Declarations of the folder.
-            name: Name for messages.
-
-        Raises:
-            NeedsPyTorchError: If only PyTorch can export the folder.
-            EncoderError: If texts of the declared length have no positions.
-        """
+        """Read the declarations."""
         folder = declared.folder
         paths = [str(module.get("path", "")) for module in declared_json(folder / "modules.json") or ()]
         base = folder / (paths[0] if paths else "")
@@ -104,11 +84,7 @@ class BertFolder:
 
     @cached_property
     def weights(self) -> Arrays:
-        """The weights, by their names in transformers without the prefix of the model.
-
-        Raises:
-            EncoderError: If they cannot be read.
-        """
+        """The weights, by their names in transformers without the prefix of the model."""
         index = declared_json(self.base / f"{_WEIGHTS}.index.json").get("weight_map", {})
         files = sorted({str(file) for file in index.values()}) or [_WEIGHTS]
         arrays = {name: array for file in files for name, array in self._tensors(self.base / file).items()}
@@ -117,11 +93,7 @@ class BertFolder:
         return {_renamed(name.removeprefix(prefix)): array for name, array in arrays.items() if name.startswith(prefix)}
 
     def dense(self) -> Iterator[tuple[Arrays, str | None]]:
-        """Yield the weights of the dense modules after the pooling, with the operator of ONNX that follows, if any.
-
-        Raises:
-            EncoderError: If they cannot be read.
-        """
+        """Yield the weights of the dense modules after the pooling, with the operator of ONNX that follows, if any."""
         for folder, activation in self.steps:
             yield self._tensors(folder / _WEIGHTS), activation
 

@@ -57,35 +57,19 @@ _MAX_HEADER = 100 << 20  # bytes, the limit of the safetensors format
 
 @dataclass(frozen=True)
 class ModelFolder:
-    """The declarations of a sentence-transformers or Hugging Face folder.
-
-    Attributes:
-        folder: The folder.
-        modules: Class names of the modules, in order; empty for a Hugging Face folder, which declares none.
-        parameters: Number of weights in files of the format safetensors; 0 if there are none.
-        stored_type: Type in which most of these weights are stored, such as BF16; None without such files.
-        pools_prompt: Whether the tokens of a prompt count in the pooling.
-        similarity: Declared name of a similarity function; None if none is declared.
-    """
+    """The declarations of a sentence-transformers or Hugging Face folder."""
 
     folder: Path
+    # Class names of the modules, in order; empty for a Hugging Face folder, which declares none
     modules: tuple[str, ...]
-    parameters: int
-    stored_type: str | None
-    pools_prompt: bool
-    similarity: str | None
+    parameters: int  # number of weights in files of the format safetensors; 0 if there are none
+    stored_type: str | None  # type in which most of these weights are stored, such as BF16; None without such files
+    pools_prompt: bool  # whether the tokens of a prompt count in the pooling
+    similarity: str | None  # declared name of a similarity function; None if none is declared
 
     @classmethod
     def read(cls, folder: Path, name: str) -> Self:
-        """Read the declarations, and refuse a model that gives no single dense vector per text.
-
-        Args:
-            folder: The folder.
-            name: Name for the error message.
-
-        Raises:
-            EncoderError: If the model cannot be used; the message says what it is.
-        """
+        """Read the declarations, and refuse a model that gives no single dense vector per text."""
         sentence_config = declared_json(folder / "config_sentence_transformers.json")
         declared = declared_json(folder / "modules.json")
         types = [str(module.get("type", "")) for module in declared] if isinstance(declared, list) else []
@@ -147,11 +131,7 @@ class ModelFolder:
         return next((similarity for similarity in names if str(self.similarity).startswith(similarity)), None)
 
     def check_memory(self, name: str) -> None:
-        """Check before the work that this machine has the memory to export the model.
-
-        Raises:
-            EncoderError: If it has not.
-        """
+        """Check before the work that this machine has the memory to export the model."""
         needed = 4 * self.parameters * _COPIES
         available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else needed
         if needed > available:

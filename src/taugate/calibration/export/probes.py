@@ -43,15 +43,7 @@ _PAD_MULTIPLE = 4
 def config_of(
     declared: ModelFolder, name: str, revision: str, measures: tuple[int, int, str], prompts: Prompts
 ) -> EncoderConfig:
-    """Return the configuration of an exported transformer before it is checked.
-
-    Args:
-        declared: Declarations of its folder.
-        name: Name to record.
-        revision: Revision to record.
-        measures: Dimension of a vector, longest text in tokens, pooling.
-        prompts: Prompts by name.
-    """
+    """Return the configuration of an exported transformer before it is checked."""
     dimension, max_length, pooling = measures
     return EncoderConfig(
         name=name,
@@ -88,11 +80,7 @@ def largest_distance(first: Float32, second: Float32) -> float:
 
 
 def checked_difference(difference: float, name: str) -> float:
-    """Return the largest 1 − cosine between the graph and PyTorch on the probes.
-
-    Raises:
-        EncoderError: If it is more than MAX_COSINE_DIFFERENCE.
-    """
+    """Return the largest 1 − cosine between the graph and PyTorch on the probes."""
     if not difference <= MAX_COSINE_DIFFERENCE:
         raise EncoderError(
             f"encoder {name!r}: the exported graph and PyTorch differ by 1 − cosine = {difference:.2g} on the probe "

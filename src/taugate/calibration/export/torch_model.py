@@ -27,10 +27,6 @@ OPSET = 17  # the first with LayerNormalization as one operator
 def load_model(folder: Path, name: str) -> SentenceTransformer:
     """Load the model in `folder` on the CPU, in float32 whatever the type in which its weights are stored.
 
-    Args:
-        folder: Folder of the model.
-        name: Name for the error message.
-
     Raises:
         EncoderError: If the folder has no model.
     """
@@ -50,10 +46,6 @@ def query_route(model: SentenceTransformer, name: str) -> SentenceTransformer:
 
     Args:
         model: A model with one Router, as `taugate adapt --keep-documents` writes it.
-        name: Name for the error message.
-
-    Raises:
-        EncoderError: If the model has no query route.
     """
     routes = getattr(model[0], "sub_modules", {})
     if len(model) != 1 or "query" not in routes:
@@ -70,8 +62,6 @@ def of_modules(
     """Return a model of other modules with the prompts and the similarity of a given one.
 
     Args:
-        modules: Modules of the new model.
-        model: The model whose prompts and similarity are copied.
         truncate_dim: Number of vector components to keep, None for all.
     """
     prompts: Any = model.prompts  # declared with values that may be None, which the constructor takes as well
@@ -97,11 +87,7 @@ def refuse_unknown_modules(model: SentenceTransformer, name: str) -> None:
 
 
 def check_difference(difference: float, name: str) -> None:
-    """Check the largest difference between the scores of an exported reranker and those of its library.
-
-    Raises:
-        EncoderError: If it is more than golden queries allow.
-    """
+    """Check the largest difference between the scores of an exported reranker and those of its library."""
     if not difference <= TOLERANCE:
         raise EncoderError(
             f"reranker {name!r}: the exported graph and PyTorch differ by {difference:.2g} on the probe texts, more "
@@ -110,15 +96,7 @@ def check_difference(difference: float, name: str) -> None:
 
 
 def tokenizer_of(model: SentenceTransformer, name: str) -> tuple[Tokenizer, int]:
-    """Return the fast tokenizer with the model's truncation, and the maximum length in tokens.
-
-    Args:
-        model: The model.
-        name: Name for the error message.
-
-    Raises:
-        EncoderError: If the model has no fast tokenizer, or none at all.
-    """
+    """Return the fast tokenizer with the model's truncation, and the maximum length in tokens."""
     fast = getattr(model.tokenizer, "backend_tokenizer", model.tokenizer)
     if not isinstance(fast, Tokenizer):
         kind = type(model.tokenizer).__name__
@@ -159,14 +137,7 @@ def write_graph(model: SentenceTransformer, tokenizer: Tokenizer, path: Path, co
     """Trace the model into an ONNX file.
 
     Args:
-        model: The model.
-        tokenizer: Its tokenizer, for the tracing inputs.
-        path: The ONNX file.
         config: Its configuration: vectors get length 1 if they are compared by cosine.
-
-    Raises:
-        EncoderError: If the model cannot be traced; the message names the module.
-        OSError: If the file cannot be written.
     """
     lengths = [len(ids) for ids in (encoding.ids for encoding in tokenizer.encode_batch(["a short text", "b"]))]
     ids = torch.ones((2, max(lengths)), dtype=torch.long)
@@ -194,16 +165,8 @@ def trace(
     """Trace a module into an ONNX file; the weights of a large one get a file of their own, beside it.
 
     Args:
-        module: The module.
         inputs: Examples of its inputs by name, (batch, tokens).
         output: Name of its output, with the names of the output's variable axes.
-        path: The ONNX file.
-        subject: What is exported, for the error message.
-        max_length: Longest text in tokens.
-
-    Raises:
-        EncoderError: If the module cannot be traced.
-        OSError: If the file cannot be written.
     """
     axes = {name: {0: "batch", 1: "tokens"} for name in inputs} | dict(output)
     separate = needs_separate_weights(sum(weights.numel() for weights in module.parameters()))

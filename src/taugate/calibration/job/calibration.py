@@ -45,34 +45,20 @@ from taugate.retrieval.vectors import max_norm_above, were_normalized
 
 @dataclass(frozen=True)
 class CalibrationRequest:
-    """A data set to calibrate, with an encoder and settings that the user requested.
-
-    Attributes:
-        data: A folder or a URL.
-        releases: The directory of releases.
-        encoder: The encoder.
-        settings: All other settings.
-        engine: Engine for the documents, None to keep them in the release.
-        reranker: The second stage to try; None for one stage.
-    """
+    """A data set to calibrate, with an encoder and settings that the user requested."""
 
     data: str
     releases: Path
     encoder: RequestedEncoder
     settings: CalibrationSettings
-    engine: Engine | None
-    reranker: RequestedReranker | None
+    engine: Engine | None  # engine for the documents, None to keep them in the release
+    reranker: RequestedReranker | None  # the second stage to try; None for one stage
 
     @classmethod
     def check(
         cls, data: str, releases: Path, encoder: RequestedEncoder, settings: CalibrationSettings, job: Job
     ) -> Self:
-        """Check, before any work, that a release can be written, and find the engine and the reranker.
-
-        Raises:
-            InputError: If the directory, the encoder or the reranker cannot be used.
-            EngineUnavailable: If the engine does not respond.
-        """
+        """Check, before any work, that a release can be written, and find the engine and the reranker."""
         check_releases(releases, job)
         encoder.check_name(releases)
         engine, choice = connect_engine(settings.engine), settings.candidates.rerank
@@ -91,13 +77,6 @@ def calibrate(
     """Read a data set, measure, choose a threshold and write a release into `releases`, without promoting it.
 
     Only one calibration at a time runs in a directory. After an error, no release has been written.
-
-    Args:
-        data: A folder or a URL.
-        releases: The directory of releases.
-        requested: The encoder.
-        settings: All other settings.
-        job: Reports progress and warnings, and times the stages.
 
     Raises:
         InputError: If the data set or the settings cannot be used.
@@ -132,13 +111,7 @@ def run_stages(request: CalibrationRequest, spool: Path, job: Job) -> Calibratio
 
 
 def read_data(request: CalibrationRequest, spool: Path, job: Job) -> Read:
-    """Read the data set into the empty folder `spool`, and load the encoder.
-
-    Raises:
-        InputError: If the data set or the settings cannot be used.
-        EncoderError: If the encoder cannot be loaded or exported.
-        ReleaseError: If the current release is needed and cannot be read.
-    """
+    """Read the data set into the empty folder `spool`, and load the encoder."""
     requested, releases, settings = request.encoder, request.releases, request.settings
     parent = current_manifest(releases)
     with job.stage("read"):
@@ -217,12 +190,7 @@ def _report_similarity(encoders: Encoders, requested: RequestedEncoder, job: Job
 
 
 def accept_second_stage(request: CalibrationRequest, read: Read, accepted: Accepted) -> Accepted:
-    """Add a second stage to the search if one is requested, and it is accepted or named.
-
-    Raises:
-        InputError: If the requested rule cannot be applied to its scores.
-        RerankerUnavailable: If the reranker gives no scores.
-    """
+    """Add a second stage to the search if one is requested, and it is accepted or named."""
     search = accepted.search
     if request.reranker is None:
         if not search.gate and read.inputs.settings.candidates.gate != GateSettings():

@@ -37,11 +37,7 @@ def compare_encoders(
     """Measure encoders, and compare them.
 
     Args:
-        data: A folder or a URL.
         encoders: Two or more encoders by the names that tell them apart.
-        settings: Settings of every calibration.
-        margin: Loss of the metric that a cheaper encoder may have.
-        job: Reports progress and warnings, and times the stages.
         measures: Whether the papers' measures are taken as well, which takes some seconds an encoder.
 
     Raises:

@@ -93,11 +93,7 @@ def read_labelled(
 
 
 def without_encoder(settings: CalibrationSettings, input_options: InputOptions, job: Job) -> CalibrationSettings:
-    """Return settings for a data set that comes with vectors, and tell what they leave out.
-
-    Raises:
-        InputError: If an option needs an encoder.
-    """
+    """Return settings for a data set that comes with vectors, and tell what they leave out."""
     for option, needs_one in {
         f"--precision {settings.candidates.precision}": settings.candidates.precision in {"int8", "bfloat16"},
         f"--engine {settings.engine}": external(settings.engine) is not None,

@@ -56,11 +56,7 @@ class DecidedRelease(Decided):
 def decide_release(
     inputs: StudyInputs, studied: Study, inherited: Inherited | None = None, adaptation: AdaptationRecord | None = None
 ) -> DecidedRelease:
-    """Choose the threshold, and measure it; `adaptation` is that of the encoder.
-
-    Raises:
-        InputError: If the requested rule cannot be applied to the data.
-    """
+    """Choose the threshold, and measure it; `adaptation` is that of the encoder."""
     dataset, settings = inputs.dataset, inputs.settings
     decided = decide(studied, inputs, inherited)
     evidence = AvailableEvidence.count(dataset, settings.k, adaptation)
@@ -86,11 +82,7 @@ class Calibration:
 
     @classmethod
     def of(cls, read: Read, encoded: EncodedData, accepted: Accepted) -> "Calibration":
-        """Study the queries by the accepted search, and decide.
-
-        Raises:
-            InputError: If the requested rule cannot be applied to the data.
-        """
+        """Study the queries by the accepted search, and decide."""
         studied = study(read.inputs, accepted.searching, read.inherited)
         decided = decide_release(read.inputs, studied, read.inherited, read.adaptation)
         return cls(read, encoded, accepted, studied, decided)
@@ -133,11 +125,7 @@ class Calibration:
         return _completed(manifest, read.inputs, self.decided, _data(dataset).model_copy(update=counts))
 
     def write(self, releases: Path, manifest: Manifest) -> Manifest:
-        """Write the release, without promoting it; returns its manifest.
-
-        Raises:
-            OSError: If the release cannot be written; partial files are removed.
-        """
+        """Write the release, without promoting it; returns its manifest."""
 
         def fill(calibrated: Calibrated, report: str, release: Path) -> None:
             accepted = self.accepted
@@ -184,15 +172,8 @@ def write_release(
     """Write a release, without promoting it; returns its manifest.
 
     Args:
-        releases: The directory of releases.
-        draft: The manifest, which lacks id, times and files.
-        studied: The study.
         fill: Writes every file of the release except its manifest into an empty folder, given the report.
         parent: Manifest of the current release, None if there is none that can be read.
-        job: Times the stage.
-
-    Raises:
-        OSError: If the release cannot be written; partial files are removed.
     """
     with job.stage("write"):
         calibrated = Calibrated(**vars(studied), manifest=draft)

@@ -31,17 +31,11 @@ from taugate.storage.files import sha256_json
 
 
 class RunFiles(NamedTuple):
-    """The files of a calibration on a run.
-
-    Attributes:
-        run: The run.
-        qrels: Its qrels.
-        off_topic: Run of questions about other subjects, by the same retriever; None without one.
-    """
+    """The files of a calibration on a run."""
 
     run: Path
     qrels: Path
-    off_topic: Path | None = None
+    off_topic: Path | None = None  # run of questions about other subjects, by the same retriever; None without one
 
 
 def calibrate_run(
@@ -50,13 +44,6 @@ def calibrate_run(
     """Read a run and its qrels, choose a threshold and write a release into `releases`, without promoting it.
 
     Only one calibration at a time runs in a directory. After an error, no release has been written.
-
-    Args:
-        files: The run with its qrels.
-        releases: The directory of releases.
-        scale: What the scores are.
-        settings: All other settings.
-        job: Reports progress and warnings, and times the stages.
 
     Raises:
         InputError: If the run, the qrels or the settings cannot be used.
@@ -73,11 +60,7 @@ def calibrate_run(
 
 
 def read_run(files: RunFiles, scale: ScoreScale, settings: CalibrationSettings, job: Job) -> RunInputs:
-    """Read a run and its qrels, and the run of off-topic questions.
-
-    Raises:
-        InputError: If they cannot be read, or do not fit the settings.
-    """
+    """Read a run and its qrels, and the run of off-topic questions."""
     with job.stage("read"):
         run, left_out = JudgedRun.read(Run.read(files.run, scale), files.qrels, settings.k, settings.relevant_from)
         off_topic = None if files.off_topic is None else Run.read(files.off_topic, scale)

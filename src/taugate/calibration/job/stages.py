@@ -60,19 +60,7 @@ from taugate.retrieval.loading import CorpusFolder, EncoderFolder
 def write_files(
     accepted: AcceptedSearch, calibrated: Calibrated, search: LabelledSearch, spool: Path, report: str, release: Path
 ) -> None:
-    """Write every file of a release except its manifest.
-
-    Args:
-        accepted: The search that the gate accepted.
-        calibrated: The study and its policy.
-        search: The labelled queries with their results.
-        spool: Folder to copy the texts from.
-        report: The report as HTML.
-        release: Empty folder to write into.
-
-    Raises:
-        OSError: If a file cannot be written.
-    """
+    """Write every file of a release except its manifest."""
     if search.dataset.vectors is None:
         EncoderFolder(release / ENCODER_FOLDER).write((accepted.documents or accepted.encoder).folder)
         if accepted.documents is not None:
@@ -134,29 +122,17 @@ def _relevant_ids(dataset: Dataset, judged: JudgedQueries, row: int) -> list[str
 
 @dataclass(frozen=True)
 class Read:
-    """A labelled data set that was read, with all that decides how it is calibrated.
+    """A labelled data set that was read, with all that decides how it is calibrated."""
 
-    Attributes:
-        inputs: The data set, the division of its queries, and the settings.
-        encoders: The encoders of the data set.
-        fit: How the encoder suits the texts; None if it does.
-        spool: Folder with the texts of the documents.
-        engine: Engine for the documents, None to keep them in the release.
-        candidates: Largest number of results that a second stage may score; 0 with one stage.
-        parent: Manifest of the current release, None if there is none that can be read.
-        inherited: Parts of an earlier release to reuse, None to fit and choose everything now.
-        adaptation: Record of the encoder's adaptation, None if it was not adapted.
-    """
-
-    inputs: CalibrationInputs
+    inputs: CalibrationInputs  # the data set, the division of its queries, and the settings
     encoders: Encoders
-    fit: EncoderFitRecord | None
+    fit: EncoderFitRecord | None  # how the encoder suits the texts; None if it does
     spool: Path
-    engine: Engine | None
-    candidates: int
-    parent: ReleaseManifest | None
-    inherited: Inherited | None
-    adaptation: AdaptationRecord | None
+    engine: Engine | None  # engine for the documents, None to keep them in the release
+    candidates: int  # largest number of results that a second stage may score; 0 with one stage
+    parent: ReleaseManifest | None  # manifest of the current release, None if there is none that can be read
+    inherited: Inherited | None  # parts of an earlier release to reuse, None to fit and choose everything now
+    adaptation: AdaptationRecord | None  # record of the encoder's adaptation, None if it was not adapted
 
     @property
     def job(self) -> Job:
@@ -184,15 +160,10 @@ def check_fit(
 
 @dataclass(frozen=True)
 class EncodedData:
-    """The vectors of a data set.
-
-    Attributes:
-        texts: Vectors of the data set, by its encoders.
-        corpus: The corpus in an engine; None if it is in memory.
-    """
+    """The vectors of a data set."""
 
     texts: EncodedTexts
-    corpus: UploadedCorpus | None = None
+    corpus: UploadedCorpus | None = None  # the corpus in an engine; None if it is in memory
 
 
 def encode_data(
@@ -201,13 +172,8 @@ def encode_data(
     """Encode the data set in memory, or with an engine to disk, and upload it unless the engine has it.
 
     Args:
-        read: The data set.
-        in_memory: Encodes it in memory.
-        reusable: Returns vectors of the current release's collection that need not be encoded again, None without any.
-
-    Raises:
-        EncoderError: If the encoder fails.
-        EngineUnavailable: If the engine does not respond.
+        reusable: Returns vectors of the current release's collection that need not be encoded again, None without
+            any.
     """
     dataset, settings, job = read.inputs.dataset, read.inputs.settings, read.job
     stored: ShardedVectors | None = None
@@ -228,17 +194,11 @@ def encode_data(
 
 @dataclass(frozen=True)
 class Accepted:
-    """The search of a release.
-
-    Attributes:
-        search: The first stage as the gate accepted it.
-        first: The search of the first stage.
-        second: The second stage, None with one stage.
-    """
+    """The search of a release."""
 
     search: AcceptedSearch
     first: CorpusSearch
-    second: AcceptedSecondStage | None = None
+    second: AcceptedSecondStage | None = None  # the second stage, None with one stage
 
     @property
     def searching(self) -> CorpusSearch | RerankedSearch:
@@ -247,17 +207,7 @@ class Accepted:
 
 
 def accept_search(read: Read, encoded: EncodedData, in_memory: Callable[[], AcceptedSearch]) -> Accepted:
-    """Choose the search for the release: exact, or what is accepted in place of it.
-
-    Args:
-        read: The data set.
-        encoded: Its vectors.
-        in_memory: Chooses the search of vectors in memory.
-
-    Raises:
-        EncoderError: If a precision is requested by its name, and the encoder or this machine cannot have it.
-        ReleaseError: If the engine is not accepted.
-    """
+    """Choose the search for the release: exact, or what is accepted in place of it."""
     inputs, encoders = read.inputs, read.encoders
     if encoded.corpus is None:
         search = in_memory()

@@ -35,15 +35,10 @@ RECALL_DEPTH, PRECISION_DEPTH = (
 
 @dataclass(frozen=True)
 class DeepFigures:
-    """Means over queries.
+    """Means over queries."""
 
-    Attributes:
-        recall: Share of a query's relevant documents among its first 100 results.
-        precision: Share of its first 10 results that are relevant documents; chunks of one document count once.
-    """
-
-    recall: float
-    precision: float
+    recall: float  # share of a query's relevant documents among its first 100 results
+    precision: float  # share of its first 10 results that are relevant documents; chunks of one document count once
 
     @classmethod
     def measure(
@@ -62,14 +57,7 @@ class DeepFigures:
 
 @dataclass(frozen=True)
 class SearchedQueries(ABC):
-    """Labelled queries with their results.
-
-    Attributes:
-        dataset: The queries.
-        judged: Results of the n answerable queries.
-        unanswerable: Results of the u unanswerable queries.
-        units: Sampling units of the answerable queries.
-    """
+    """Labelled queries with their results."""
 
     dataset: LabelledQueries
     judged: JudgedQueries
@@ -107,14 +95,7 @@ class SearchedQueries(ABC):
 
 @dataclass(frozen=True)
 class StudyInputs:
-    """Labelled queries, their division, and the settings.
-
-    Attributes:
-        dataset: The labelled queries.
-        drawn: All answerable queries, with their division.
-        settings: Settings of the calibration.
-        job: Reports progress and warnings, and times the stages.
-    """
+    """Labelled queries, their division, and the settings."""
 
     dataset: LabelledQueries
     drawn: DrawnQueries
@@ -129,11 +110,7 @@ class StudyInputs:
 
 @dataclass(frozen=True)
 class CalibrationInputs(StudyInputs):
-    """The inputs of a calibration on a corpus.
-
-    Attributes:
-        dataset: Labelled queries and documents.
-    """
+    """The inputs of a calibration on a corpus."""
 
     dataset: Dataset
 
@@ -178,10 +155,5 @@ def clusters(queries: Sequence[LabelledQuery]) -> ClusterIds:
 
 
 def units_of(queries: Sequence[LabelledQuery], drawn: Drawn | None) -> SamplingUnits:
-    """Find the clusters of all labelled queries of a kind.
-
-    Args:
-        queries: The queries.
-        drawn: How they were drawn, None to assume documents.
-    """
+    """Find the clusters of all labelled queries of a kind; `drawn`: how they were drawn, None to assume documents."""
     return replace(SamplingUnits.from_clusters(sampling_clusters(queries, drawn)), drawn=drawn)

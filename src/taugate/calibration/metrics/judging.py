@@ -48,10 +48,8 @@ def search_excluding_own(index: Searchable, own_passages: OwnPassages, vectors: 
     """Search every query for passages other than itself.
 
     Args:
-        index: Index of N passages.
         own_passages: Passages that are the query itself, by query.
         vectors: (q, d) float32.
-        k: Number of results per query.
 
     Returns:
         (q, min(k, N - `max_own_passages`)) results.
@@ -106,9 +104,7 @@ def grades_of(queries: Sequence[LabelledQuery], positions: Positions, parents: P
     It is negative if the document does not answer and gains in NDCG, and 0 otherwise.
 
     Args:
-        queries: q queries.
         positions: (q, K) positions of their results.
-        parents: Parents in the corpus.
     """
     _check_corpus(queries, parents)
     documents = positions if parents is None else parents[positions]
@@ -143,9 +139,7 @@ def chance_of_a_hit(queries: Sequence[LabelledQuery], parents: Parents, passages
 
     Args:
         queries: Answerable queries, at least one.
-        parents: Parents in the corpus.
         passages: N, the number of passages in the corpus.
-        k: K, the number of results.
     """
     _check_corpus(queries, parents)
     if parents is None:
@@ -173,7 +167,6 @@ def result_documents(
     """Look up the documents of results.
 
     Args:
-        queries: q queries.
         positions: (q, K) positions of their results, best first.
         grades: (q, K), as `grades_of` returns them.
         parents: (N,) int32.
@@ -191,11 +184,8 @@ def judge_queries(
     """Search every query once; a query that is a document itself is left out of its own results.
 
     Args:
-        queries: q queries.
         vectors: (q, d) float32, in the order of the queries.
-        index: Index of the passages.
         k: K, the number of results per query.
-        parents: Parents in the corpus.
     """
     top = search_excluding_own(index, own_passages_of(queries), vectors, k)
     grades = grades_of(queries, top.positions, parents)
@@ -214,11 +204,8 @@ def ranking_outcomes(
     """Measure the passages that a search found, by their documents; a query is left out of its own results.
 
     Args:
-        queries: The q queries that were searched.
         positions: (q, c) passages found, best first, c = max(K, 10) + `max_own_passages` of the queries, or fewer
             if the corpus is smaller.
-        k: K of accuracy@K.
-        parents: Parents of the corpus.
     """
     positions = positions_excluding_own(own_passages_of(queries), positions)
     grades = grades_of(queries, positions, parents)

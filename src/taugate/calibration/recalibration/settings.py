@@ -66,13 +66,6 @@ def with_traffic_labels(settings: CalibrationSettings, splits: Collection[str]) 
     """Return the settings with judged traffic added to the release's split, as with --labels human,traffic.
 
     The split `human` replaces `generated`, because generated queries are not queries that people ask.
-
-    Args:
-        settings: Settings of the release.
-        splits: Splits of the newer data set.
-
-    Raises:
-        InputError: If the settings cannot be combined with judged traffic, or people judged nothing but traffic.
     """
     if TRAFFIC in settings.labelled_splits:
         return settings

@@ -73,7 +73,6 @@ def estimate_relevance(
     Args:
         judged: The n answerable queries with their results.
         vectors: (n, d) float32 vectors of these queries.
-        roles: Roles of the queries.
         documents: (N, d) float32, in memory or not.
         lengths: (N,) bytes of each document.
         unanswered: Questions that no document answers; None to take for granted that every query has an answer.
@@ -114,9 +113,7 @@ def apply_relevance(
     this corpus.
 
     Args:
-        model: Model with its recalibration.
         judged: The n answerable queries with their results.
-        encoded: Vectors of documents and queries.
         describing: Positions of the answerable queries that describe documents, those that would fit a model.
         unanswered: Questions that no document answers, to measure a model that was fitted with such questions.
     """
@@ -187,7 +184,6 @@ def estimate_score_relevance(
     Args:
         judged: The n answerable queries with their results.
         components: Further scores of the results by name, (n, K) float32 each, NaN for a missing one.
-        roles: Roles of the queries.
     """
     scores, k = judged.top.scores, judged.top.scores.shape[1]
     floors = lowest_scores(components, roles.fit)

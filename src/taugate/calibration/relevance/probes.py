@@ -41,16 +41,10 @@ _BEYOND = 20
 
 @dataclass(frozen=True)
 class LabelledSearch(SearchedQueries):
-    """A data set after its labelled queries were searched by their vectors.
+    """A data set after its labelled queries were searched by their vectors."""
 
-    Attributes:
-        dataset: Labelled queries and documents.
-        encoded: Vectors of the data set.
-        index: Index of the documents.
-    """
-
-    dataset: Dataset
-    encoded: EncodedTexts
+    dataset: Dataset  # labelled queries and documents
+    encoded: EncodedTexts  # vectors of the data set
     index: Index
 
     @property
@@ -117,7 +111,6 @@ def seem_answered(dataset: Dataset, top: Ranking, right_answers: Float32) -> Mas
     Such a question scores above the median right answer, and its best result has half of its words.
 
     Args:
-        dataset: Documents and questions.
         top: Results of the o questions, one or more each.
         right_answers: (n,) float32, best scores of queries that find a relevant document; without any, no question
             seems answered.
@@ -132,12 +125,6 @@ def seem_answered(dataset: Dataset, top: Ranking, right_answers: Float32) -> Mas
 
 def removed_documents(dataset: Dataset, encoded: EncodedTexts, index: Index, k: int) -> tuple[Ranking, Positions]:
     """Search answerable queries, and take the documents that answer them out of the results.
-
-    Args:
-        dataset: Labelled queries and documents.
-        encoded: Vectors of the queries.
-        index: Index of the documents.
-        k: Number of results of a query.
 
     Returns:
         The (m, k) results, and positions, (m,), of the answerable queries of which k results remain.
@@ -166,25 +153,18 @@ def _shares_words(question: str, text: str) -> bool:
 
 @dataclass(frozen=True)
 class ResultScorer:
-    """Scores results by a model that has not seen users' queries, so that their judgements can correct it.
+    """Scores results by a model that has not seen users' queries, so that their judgements can correct it."""
 
-    Attributes:
-        model: Model fitted on generated queries; None if these are too few, and the share of the largest possible
-            score of a result is used.
-        max_score: Largest score of a result: 1 for the cosine, 1 + w with a lexical part.
-    """
-
+    # Model fitted on generated queries; None if these are too few, and the share of the largest possible score of
+    # a result is used
     model: Relevance | None
-    max_score: float = 1.0
+    max_score: float = 1.0  # largest score of a result: 1 for the cosine, 1 + w with a lexical part
 
     @classmethod
     def fit(cls, dataset: Dataset, encoded: EncodedTexts, index: Searchable, k: int, seed: int) -> Self:
         """Fit the model on the generated queries.
 
         Args:
-            dataset: Data set with the generated queries.
-            encoded: Vectors of the data set.
-            index: Index of the documents.
             k: K, the number of results per query.
             seed: Seed of the division into queries that fit the model and queries that recalibrate it.
         """

@@ -24,13 +24,7 @@ Scores = Mapping[str, tuple[Float32, Float32]]
 
 @dataclass(frozen=True)
 class ShownQueries:
-    """The answerable queries that a figure shows.
-
-    Attributes:
-        members: Their positions.
-        queries: The queries with their results.
-        words: Description for the page.
-    """
+    """The answerable queries that a figure shows."""
 
     members: NDArray[np.int64]
     queries: ScoredQueries
@@ -59,15 +53,9 @@ def shown_queries(calibrated: Calibrated) -> ShownQueries:
 
 @dataclass(frozen=True)
 class AbstentionFigures:
-    """Charts of abstention, with the numbers beside them.
+    """Charts of abstention, with the numbers beside them."""
 
-    Attributes:
-        measured: Abstention on the queries shown, by the rules in force.
-        unanswerable: Number of unanswerable queries shown.
-        figures: Both errors, and risk against coverage.
-    """
-
-    measured: Abstention
+    measured: Abstention  # abstention on the queries shown, by the rules in force
     unanswerable: int
     figures: list[Figure]
 
@@ -76,10 +64,6 @@ def abstention_figures(calibrated: Calibrated, shown: ShownQueries) -> Abstentio
     """Draw the charts for the queries shown and the unanswerable ones; None if there are no unanswerable queries.
 
     If a rule refuses queries, only the unanswerable queries that did not influence its score are used.
-
-    Args:
-        calibrated: The study with its manifest.
-        shown: The answerable queries to show.
     """
     if not len(calibrated.scored.unanswerable):
         return None
@@ -158,7 +142,6 @@ def _risk(best: Float32, shown: ShownQueries, min_score: np.float32 | None) -> F
 
     Args:
         best: (q + u,) best scores of the answerable queries, then of the unanswerable ones.
-        shown: The answerable queries.
         min_score: Smallest score that is answered, None if all are.
     """
     hits = shown.queries.judged.accuracy()

@@ -71,11 +71,6 @@ def template(package: str, name: str, *filters: Callable[..., object]) -> Templa
     """Load a page's template with the macros, style sheet and number filters that all pages share.
 
     Values are escaped, because queries and documents are untrusted text.
-
-    Args:
-        package: Dotted name of the package that holds the template.
-        name: File name of the template.
-        filters: Further formats, by the names of the functions.
     """
     environment = Environment(
         loader=ChoiceLoader([PackageLoader(package, "."), PackageLoader("taugate.calibration.report", ".")]),
@@ -101,8 +96,6 @@ def render(calibrated: Calibrated, parent: ReleaseManifest | None, command: str 
     """Render the page, which is the same for the same calibration: the writer of the release fills in its id and time.
 
     Args:
-        calibrated: The study with its manifest.
-        parent: Manifest of the current release, None if there is none.
         command: The command line that made the release, empty if none did.
     """
     manifest, policy, shown = calibrated.manifest, calibrated.policy, shown_queries(calibrated)
@@ -184,23 +177,14 @@ def _prompts(manifest: Manifest) -> str | None:
 
 @dataclass(frozen=True)
 class PageWarning:
-    """A warning at the top of the page.
-
-    Attributes:
-        title: Two or three words.
-        text: What is wrong, and what to do about it.
-    """
+    """A warning at the top of the page."""
 
     title: str
-    text: str
+    text: str  # what is wrong, and what to do about it
 
 
 def page_warnings(calibrated: Calibrated) -> list[PageWarning]:
-    """Collect the warnings, the most serious first.
-
-    Args:
-        calibrated: The study with its manifest.
-    """
+    """Collect the warnings, the most serious first."""
     manifest = calibrated.manifest
     k, record = calibrated.policy.k, manifest.calibration
     warnings = []

@@ -26,16 +26,7 @@ _LONGEST = 300  # characters shown of a text
 
 @dataclass(frozen=True)
 class RuleStanding:
-    """A rule with its results kept and its loss.
-
-    Attributes:
-        number: Label in the chart.
-        name: Name of the rule.
-        in_force: Whether the rule is in force.
-        record: Its record in the manifest.
-        kept: Share of results kept, 0…1.
-        loss: Loss, 0…1.
-    """
+    """A rule with its results kept and its loss."""
 
     number: int
     name: str
@@ -117,14 +108,7 @@ def _figure(
 def min_kept(
     queries: ScoredQueries, kind: PolicyKind, metric: Metric, max_loss: float
 ) -> tuple[list[float], list[float]]:
-    """Return losses up to `max_loss`, and the smallest share of results that a threshold keeps at each, with refusals.
-
-    Args:
-        queries: Queries with their results.
-        kind: Kind of policy.
-        metric: Metric of the loss.
-        max_loss: Largest loss, 0…1.
-    """
+    """Return losses up to `max_loss`, and the smallest share of results kept at each, with refusals."""
     decisions = queries.served(kind)
     steps = loss_steps(queries.judged, decisions, metric)
     ascending = np.sort(decisions.ravel())
@@ -143,20 +127,10 @@ def min_kept(
 
 @dataclass(frozen=True)
 class RetrievedDocument:
-    """A retrieved document, with shortened texts.
-
-    Attributes:
-        id: Id of the document.
-        title: Title, or an empty text.
-        text: Text.
-        rank: Rank before the threshold, from 1.
-        score: Similarity.
-        relevance: Probability, None without a relevance model.
-        decision: The score that is compared with τ.
-    """
+    """A retrieved document, with shortened texts."""
 
     id: str
-    title: str
+    title: str  # title, or an empty text
     text: str
     rank: int
     score: float
@@ -166,16 +140,7 @@ class RetrievedDocument:
 
 @dataclass(frozen=True)
 class LostQuery:
-    """A query that loses its answer.
-
-    Attributes:
-        id: Id of the query.
-        text: Text, shortened.
-        part: "calibration" or "heldout".
-        cause: "refused" or "dropped".
-        lost: Its most similar relevant document.
-        top: The first result, if it is another document.
-    """
+    """A query that loses its answer."""
 
     id: str
     text: str
@@ -218,7 +183,6 @@ def retrieved_document(calibrated: Calibrated, row: int, rank: int) -> Retrieved
     """Look up a result with its shortened texts.
 
     Args:
-        calibrated: The study with its manifest.
         row: Position of the query among the answerable ones.
         rank: Rank of the result, from 0.
     """

@@ -246,10 +246,8 @@ class CalibrationSettings(Options):
 
         Args:
             options: The given options, by name with underscores: fields of this class, of its rules and of
-                CandidateSettings, and those of GateSettings as margin and gate_confidence. Others have their defaults.
-
-        Raises:
-            InputError: For an invalid value, or options that contradict each other.
+                CandidateSettings, and those of GateSettings as margin and gate_confidence. Others have their
+                defaults.
         """
 
         def of(group: type[Options]) -> dict[str, Any]:

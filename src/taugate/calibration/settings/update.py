@@ -58,12 +58,7 @@ def kept_rule(policy: PolicyRecord) -> ThresholdRule:
 
 
 def kept_settings(manifest: Manifest, embeddings: str | None) -> CalibrationSettings:
-    """Return the settings of the current release's calibration, with its threshold fixed.
-
-    Args:
-        manifest: Manifest of the release.
-        embeddings: As in UpdateSettings.
-    """
+    """Return the settings of the current release's calibration, with its threshold fixed."""
     tested = [record for record in manifest.gate if record.kind in TESTED_AGAIN and record.admitted]
     gate = GateSettings(requested_margin(tested), tested[-1].confidence) if tested else GateSettings()
     engine = manifest.engine
@@ -84,12 +79,7 @@ def kept_settings(manifest: Manifest, embeddings: str | None) -> CalibrationSett
 
 
 def requested_rule(policy: PolicyRecord, strata: str | None = None) -> ThresholdRule:
-    """Return the rule that was requested of the calibration of a policy with a guarantee.
-
-    Args:
-        policy: The policy.
-        strata: Field of the strata; None without strata.
-    """
+    """Return the rule that was requested of the calibration of a policy with a guarantee."""
     max_losses, offered = [level.max_loss for level in policy.levels], METHODS[policy.method].statements
     return ThresholdRule.from_options(
         method=policy.method,

@@ -44,11 +44,6 @@ def question_parts(parts: Mapping[PartName, QueryPart], roles: QueryRoles, queri
 
     Held-out queries measure, and all calibration queries learn: their questions only take part in the recalibration,
     which moves no result past another. Without held-out queries, those that did not fit the model measure.
-
-    Args:
-        parts: "calibration" and, with a holdout, "heldout".
-        roles: Roles of the calibration queries.
-        queries: n.
     """
     learns, measures = np.zeros(queries, dtype=np.bool_), np.zeros(queries, dtype=np.bool_)
     heldout = parts.get("heldout")
@@ -64,9 +59,7 @@ def divide_unanswered(search: LabelledSearch, roles: QueryRoles, parts: tuple[Ma
     unanswerable queries learn and measure in turn.
 
     Args:
-        search: The searched data set.
         roles: Roles of the answerable queries; which off-topic questions seem answered depends on the fitting ones.
-        parts: Result of `question_parts`.
     """
     fitting = search.judged.take(roles.fit)
     remains = search.off_topic_remaining(fitting.top.scores[fitting.accuracy() > 0, 0])
@@ -83,16 +76,10 @@ def divide_unanswered(search: LabelledSearch, roles: QueryRoles, parts: tuple[Ma
 
 @dataclass(frozen=True)
 class CorpusSearch(Search):
-    """Searches the documents of a data set.
+    """Searches the documents of a data set."""
 
-    Attributes:
-        inputs: The data set, the division of its queries, and the settings.
-        encoded: Vectors of the data set, as they are searched.
-        index: Index of the documents.
-    """
-
-    inputs: CalibrationInputs
-    encoded: EncodedTexts
+    inputs: CalibrationInputs  # the data set, the division of its queries, and the settings
+    encoded: EncodedTexts  # vectors of the data set, as they are searched
     index: Index
 
     @property

@@ -49,8 +49,6 @@ def decide(study: Study, inputs: StudyInputs, inherited: Inherited | None = None
     """Choose the policy in force, and measure it and its alternatives.
 
     Args:
-        study: The study of the data set.
-        inputs: The labelled queries and the settings.
         inherited: Parts of an earlier release to reuse, None if everything is chosen now.
 
     Raises:
@@ -185,12 +183,6 @@ class LabelledEvidence:
 
     The queries are divided as in a calibration with the same seed, so those that fitted a model certify nothing. That
     they chose τ favours the earlier documents, so they overestimate what is lost now.
-
-    Attributes:
-        studied: The queries on the present documents.
-        search: Their search.
-        inputs: Their division and the settings.
-        silence: See `Evidence`.
     """
 
     studied: Study

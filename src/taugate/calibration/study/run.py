@@ -26,25 +26,16 @@ _MOST = 0.5
 
 @dataclass(frozen=True)
 class RunInputs(StudyInputs):
-    """The inputs of a calibration on a run.
-
-    Attributes:
-        dataset: The queries with results and judgements.
-        off_topic: Results of the same retriever for questions about other subjects; None if they were not sent.
-    """
+    """The inputs of a calibration on a run."""
 
     dataset: JudgedRun
+    # Results of the same retriever for questions about other subjects; None if they were not sent
     off_topic: Run | None = None
 
 
 @dataclass(frozen=True)
 class SearchedRun(SearchedQueries):
-    """The labelled queries of a run with their results.
-
-    Attributes:
-        dataset: The queries with results and judgements.
-        component_scores: See `components`.
-    """
+    """The labelled queries of a run with their results."""
 
     dataset: JudgedRun
     component_scores: tuple[Components, Components]
@@ -71,13 +62,9 @@ class SearchedRun(SearchedQueries):
 
 @dataclass(frozen=True)
 class RunSearch(Search):
-    """Looks results up in a run.
+    """Looks results up in a run."""
 
-    Attributes:
-        inputs: The run, the division of its queries, and the settings.
-    """
-
-    inputs: RunInputs
+    inputs: RunInputs  # the run, the division of its queries, and the settings
 
     @property
     def queries(self) -> SearchedRun:

@@ -40,13 +40,10 @@ from taugate.release.records import QuerySetRecord
 
 @dataclass(frozen=True)
 class ScoredPart(QueryPart):
-    """A part of the queries, with the similarities of its random documents.
+    """A part of the queries, with the similarities of its random documents."""
 
-    Attributes:
-        random_scores: S_rand, (q,) float32, similarity of each query and its random document; (0,) if the search cannot
-            score any document but its results.
-    """
-
+    # S_rand, (q,) float32, similarity of each query and its random document; (0,) if the search cannot score any
+    # document but its results
     random_scores: Float32
 
 
@@ -57,17 +54,11 @@ Modelled = tuple[AppliedRelevance, Float32]
 
 @dataclass(frozen=True)
 class DescribedTexts:
-    """What the queries and the documents of a data set are like.
-
-    Attributes:
-        isotropy: Record of the documents' vectors.
-        query_set: Record of the queries.
-        wording: Queries that copy their document, and answers that the corpus repeats.
-    """
+    """What the queries and the documents of a data set are like."""
 
     isotropy: IsotropyRecord
     query_set: QuerySetRecord
-    wording: Wording
+    wording: Wording  # queries that copy their document, and answers that the corpus repeats
 
 
 # Scores a random document for each of the q queries of a part, (q,) float32.
@@ -83,7 +74,6 @@ class VectorSearch(Protocol):
         """Fit the model of relevance on vectors, or apply an inherited one.
 
         Args:
-            parts: Parts of the answerable queries.
             roles: Roles of the calibration queries, None if there are too few.
             inherited: Parts of an earlier release; None to fit a model.
             refuses: Whether the model also learns from questions that no document answers.
@@ -132,11 +122,7 @@ class Search(Protocol):
 
     @property
     def queries(self) -> SearchedQueries:
-        """The labelled queries with their results; searched at first use.
-
-        Raises:
-            InputError: If no threshold can separate the scores.
-        """
+        """The labelled queries with their results; searched at first use."""
         ...
 
     @property
@@ -156,29 +142,17 @@ class Search(Protocol):
 
 @dataclass(frozen=True)
 class Study:
-    """Labelled queries that were searched and scored.
-
-    Attributes:
-        search: The queries with their results.
-        scored: Every labelled query with its results and decision scores.
-        parts: "calibration" and, with a holdout, "heldout".
-        roles: Calibration queries that fit, and those that do not, None if there are too few.
-        estimated: Model of relevance with its probabilities, None without one.
-        refusal: What refuses queries as a whole; None if nothing does.
-        few_labels: Estimates from few labels and a machine, None if labels are used alone.
-        texts: What queries and documents are like; None if neither texts nor vectors are known.
-        corpus: The queries of `search` with their documents; None if these are not known.
-    """
+    """Labelled queries that were searched and scored."""
 
     search: SearchedQueries
-    scored: ScoredQueries
+    scored: ScoredQueries  # every labelled query with its results and decision scores
     parts: dict[PartName, ScoredPart]
-    roles: QueryRoles | None
-    estimated: AppliedRelevance | None
-    refusal: StudiedRefusal | None
-    few_labels: FewLabels | None
-    texts: DescribedTexts | None
-    corpus: LabelledSearch | None
+    roles: QueryRoles | None  # calibration queries that fit, and those that do not, None if there are too few
+    estimated: AppliedRelevance | None  # model of relevance with its probabilities, None without one
+    refusal: StudiedRefusal | None  # what refuses queries as a whole; None if nothing does
+    few_labels: FewLabels | None  # estimates from few labels and a machine, None if labels are used alone
+    texts: DescribedTexts | None  # what queries and documents are like; None if neither texts nor vectors are known
+    corpus: LabelledSearch | None  # the queries of `search` with their documents; None if these are not known
 
     @property
     def fitted(self) -> EstimatedRelevance | None:
@@ -208,8 +182,6 @@ def study(inputs: StudyInputs, searching: Search, inherited: Inherited | None = 
     """Search for all labelled queries, fit the model of relevance, and set what refuses queries.
 
     Args:
-        inputs: The labelled queries and the settings.
-        searching: The search.
         inherited: Parts of an earlier release to reuse, None if everything is fitted and chosen now.
 
     Raises:
@@ -254,13 +226,7 @@ def study(inputs: StudyInputs, searching: Search, inherited: Inherited | None = 
 
 
 def _certifiable(studied: Study, inputs: StudyInputs, refusing: Callable[[float], StudiedRefusal | None]) -> Study:
-    """Lower ρ as far as the certificate of a loss needs it.
-
-    Args:
-        studied: The study with the planned ρ.
-        inputs: The labelled queries and the settings.
-        refusing: Refuses below a lower ρ.
-    """
+    """Lower ρ as far as the certificate of a loss needs it; `refusing`: refuses below a lower ρ."""
     evidence, answering = studied.deciding(inputs), studied.scored.answering
     rho = certifiable_rho(inputs.settings.rule, evidence)
     if rho is None or answering is None or rho >= answering.threshold:
@@ -283,11 +249,7 @@ def _refusal(
     """Decide what refuses queries as a whole: the inherited rule, requested limits, or the default; None for nothing.
 
     Args:
-        searching: The search.
-        parts: Parts of the answerable queries.
         roles: Roles of the calibration queries, None if there are too few.
-        settings: All settings.
-        inherited: Parts of an earlier release to reuse.
     """
     kept, members = None if inherited is None else inherited.refusal, parts["calibration"].members
     if kept is not None and not kept[1].is_default:
@@ -324,8 +286,6 @@ def _relevance_of_scores(
     """Fit the model on the scores of results, or apply an inherited one; None if there are too few queries, or none is.
 
     Args:
-        search: The labelled queries with their results.
-        components: Further scores of the answerable and the unanswerable queries' results.
         roles: Roles of the calibration queries, None if there are too few.
         inherited: Parts of an earlier release; None to fit a model.
 

@@ -222,12 +222,7 @@ class GateHandlers:
         return model_reply(GoldenCheckResponse(**asdict(deviation), release=active.release_id))
 
     async def _answer(self, body: GateRequest, active: ActiveRelease, *, name: str = "") -> bytes:
-        """Cut the results of a query, and count them; returns the reply as JSON. `name` is a prefix of fields.
-
-        Raises:
-            UnsupportedByRelease: If the release in service has documents of its own.
-            Invalid: If a field exceeds a limit, or the results cannot be cut.
-        """
+        """Cut the results of a query, and count them; returns the reply as JSON. `name` is a prefix of fields."""
         gate = active.gate.gate
         check_limits(body.query or "", body.k, self._settings, name)
         began = time.perf_counter()

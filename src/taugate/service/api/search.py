@@ -15,7 +15,7 @@ from taugate.errors import InputError, NoEncoder
 from taugate.retrieval.comparability import Exploration, NotComparable
 from taugate.retrieval.index.top_k import Fields
 from taugate.retrieval.query import Explanation, Query, UnknownDocument
-from taugate.service.access.keys import ApiKey
+from taugate.service.access.authorization import ApiKey
 from taugate.service.api.schemas import (
     RELEASE_ID,
     BatchRequest,
@@ -29,9 +29,9 @@ from taugate.service.api.schemas import (
     to_query,
 )
 from taugate.service.errors import Forbidden, Invalid, NotFound, VectorNeeded
-from taugate.service.http.caller import current_caller, while_connected
+from taugate.service.http.caller import current_caller, may_judge, while_connected
 from taugate.service.http.operation import Operation, judging_link
-from taugate.service.http.replies import EncodedJsonResponse, json_reply, may_judge
+from taugate.service.http.replies import EncodedJsonResponse, json_reply
 from taugate.service.lifecycle.active import ActiveRelease
 from taugate.service.lifecycle.serving import Serving
 from taugate.service.metrics import Metrics
@@ -60,11 +60,7 @@ class SearchHandlers:
 
     @property
     def fields(self) -> Fields:
-        """The metadata fields of the active release.
-
-        Raises:
-            NotReady: If no release is loaded.
-        """
+        """The metadata fields of the active release."""
         return self._serving.active.release.fields
 
     async def search(self, request: Request, body: SearchRequest) -> Response:
@@ -93,13 +89,8 @@ class SearchHandlers:
     async def answer_dialect(
         self, request: Request, searches: Sequence[SearchFields], form: ReplyForm, release: str, missing: str
     ) -> list[bytes]:
-        """Run searches requested in a dialect (the API of another product) under the same limits; returns JSON replies.
-
-        Exploration is off, because the dialects cannot mark a result as below the threshold.
-
-        Raises:
-            NotFound: With the message `missing`, if `release`, an id or `current`, is not the active one.
-        """
+        """Run searches of a dialect, the API of another product, under the same limits; returns JSON replies."""
+        # Exploration is off, because the dialects cannot mark a result as below the threshold.
         active = self._serving.active
         with active.in_flight:
             if release not in {CURRENT, active.release_id}:
@@ -165,20 +156,13 @@ def read_search(
 
 
 def _may_explore(query: Query) -> bool:
-    """Return whether the calibrated threshold alone decides, over all documents.
-
-    Judgements of other results would not show whether that threshold is right.
-    """
+    """Return whether the calibrated threshold alone decides, over all documents."""
+    # Judgements of other results would not show whether that threshold is right.
     return query.threshold is None and query.group_by is None and not (query.filter or query.permitted)
 
 
 def read_query(request: SearchFields, release: "Release", settings: Settings, *, name: str = "") -> Query:
-    """Convert the fields of a request to the caller's query; `name` is a prefix of field names in messages.
-
-    Raises:
-        Invalid: If a field exceeds a limit or does not fit the release.
-        VectorNeeded: If the query is a text alone, and the release has no encoder.
-    """
+    """Convert the fields of a request to the caller's query; `name` is a prefix of field names in messages."""
     check_limits(request.query or "", request.k, settings, name)
     try:
         return to_query(request, release, current_caller.get().filter)
@@ -214,10 +198,9 @@ class ExplainResponse(Explanation):
 
 
 def explain_operation(settings: Settings, serving: Serving) -> Operation:
-    """Return the operation. It is authorized and charged like a search.
-
-    Explanations do not count as traffic: drift detection, shadow, caches, query log and result metrics ignore them.
-    """
+    """Return the operation. It is authorized and charged like a search."""
+    # Explanations do not count as traffic: drift detection, shadow, caches, query log and result metrics ignore
+    # them.
 
     async def explain(request: Request, body: ExplainRequest) -> Response:
         """Explain a document's rank for a query, the rule that keeps or drops it, and its distance to the threshold."""
@@ -309,13 +292,9 @@ class FeedbackHandler:
         return json_reply({"status": "accepted" if is_new else "repeated"}, 202)
 
     async def _search(self, request: Request, text: str, active: ActiveRelease) -> tuple[str, ShownReply]:
-        """Search with the permissions of the key; returns an id in place of a reply's, and what the search shows.
-
-        This search does not count as traffic: drift detection, shadow, query log and result metrics ignore it.
-
-        Raises:
-            Forbidden: If the key may not search, because the reply would reveal whether a search returns the document.
-        """
+        """Search with the permissions of the key; returns an id in place of a reply's, and what the search shows."""
+        # This search does not count as traffic: drift detection, shadow, query log and result metrics ignore
+        # it.
         key = current_caller.get().key
         if key is not None and "search" not in key.scopes:
             raise Forbidden("this API key lacks the scope search, which feedback on a query needs; send a query_id")

@@ -5,6 +5,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
@@ -24,17 +25,34 @@ from taugate.drift.signals import (
     theta_of,
     wasserstein,
 )
-from taugate.errors import EncoderUnavailable, EngineUnavailable, ReleaseError
+from taugate.errors import (
+    EncoderError,
+    EncoderUnavailable,
+    EngineUnavailable,
+    OtherReranker,
+    ReleaseError,
+    TaugateError,
+)
 from taugate.policy.arrays import Float32, Float64
 from taugate.release.queries import texts_of
+from taugate.retrieval.golden import differences, is_answered, overall, search
 from taugate.service.drift.alarms import DriftAlarms, DriftGauges
-from taugate.service.drift.canary import Canary, WatchedRelease
-from taugate.service.drift.query_log import Judged, QueryLog, ServedReply, forget_old_texts, judgements, observations
+from taugate.service.drift.query_log import (
+    Judged,
+    QueryLog,
+    ServedReply,
+    WatchedRelease,
+    forget_old_texts,
+    judgements,
+    observations,
+)
 from taugate.service.drift.worker_store import WorkerStore
 from taugate.service.pipeline.record import ShownReply, random_documents
 from taugate.service.settings import Settings
 
-if TYPE_CHECKING:  # loads redis-py, which a service without Redis does not need
+if TYPE_CHECKING:  # loads FAISS and redis-py, which not every service needs
+    from taugate.retrieval.reader import Release
+    from taugate.retrieval.retriever import Retriever
     from taugate.service.replicas import Fleet
 
 _log = logging.getLogger(__name__)
@@ -52,17 +70,82 @@ _SHOW_SECONDS = 15.0  # a usual scrape interval of Prometheus
 # Between two updates of the alarms: many queries at once take hardly longer than few, and each NumPy call makes the
 # interpreter switch to and from the threads that answer requests.
 _UPDATE_SECONDS = 5.0
+_SECOND_STAGE_SECONDS = 5.0  # for a second stage to score its known pairs, as at load
 _FORGET_SECONDS = 600.0  # between two checks for old texts; of all workers, one replaces them once an hour
 
 
-class LiveQuestions:
-    """The questions under the latest alarm of one process. One thread adds replies; any may read `groups`.
+@dataclass(frozen=True)
+class CanaryResult:
+    """The outcome of running the golden queries."""
 
-    Attributes:
-        groups: The groups of new questions, the most frequent first; empty before the first alarm.
-    """
+    accuracy: float  # share of the golden queries with a relevant document in their top-K, 0…1
+    # largest difference between a similarity and its record; with an engine, the median (`golden.overall`)
+    difference: float
+    # whether the difference is within the release's tolerance and at most one query, as when two documents tie,
+    # has lost its relevant document
+    alike: bool
+
+
+class Canary:
+    """The golden queries of a release."""
+
+    def __init__(self, release: "Release", retriever: "Retriever") -> None:
+        """Prepare the canary; a retriever on one thread disturbs requests least."""
+        self._release, self._retriever = release, retriever
+
+    @property
+    def accuracy_at_calibration(self) -> float:
+        """Accuracy of the golden queries at calibration, 0…1."""
+        golden = self._release.golden
+        return float(np.mean([not {*query.relevant}.isdisjoint(query.documents) for query in golden]))
+
+    def run(self) -> CanaryResult:
+        """Search for the golden queries one after another."""
+        manifest = self._release.manifest
+        in_engine = manifest.engine is not None
+        hits, distances = list[bool](), list[float]()
+        for query in self._release.golden:
+            try:
+                top = search(self._retriever, [query])
+            except EncoderUnavailable:
+                raise
+            except EncoderError:  # the vectors are not finite
+                hits.append(False)
+                distances.append(np.inf)
+                continue
+            hits.append(is_answered(query, self._release.documents.at(top.positions[0])))
+            try:
+                distance = differences(top, [query], in_engine=in_engine)[0]
+                distances.append(float(np.nan_to_num(distance, nan=np.inf)))
+            except ReleaseError:
+                distances.append(np.inf)
+        accuracy = float(np.mean(hits))
+        accurate = accuracy >= self.accuracy_at_calibration - 1.5 / len(hits)
+        difference = overall(np.array(distances, dtype=np.float32), in_engine=in_engine)
+        alike = difference <= manifest.golden_tolerance and accurate and self._second_stage_is_alike()
+        return CanaryResult(accuracy, difference, alike)
+
+    def _second_stage_is_alike(self) -> bool:
+        """Return whether a second stage gives the known pairs their scores; if not, it is paused."""
+        # True without a second stage, and if it gives no scores.
+        second = self._retriever.second
+        if second is None:
+            return True
+        try:
+            second.check(time.monotonic() + _SECOND_STAGE_SECONDS)
+        except OtherReranker:
+            second.pause()
+            return False
+        except TaugateError:  # it is not available, which says nothing about its scores; another alert tells of it
+            second.pause()
+        return True
+
+
+class LiveQuestions:
+    """The questions under the latest alarm of one process. One thread adds replies; any may read `groups`."""
 
     def __init__(self, release: WatchedRelease) -> None:
+        # the groups of new questions, the most frequent first; empty before the first alarm
         self.groups: list[QuestionGroup] = []
         self._release = release
         self._recent: deque[tuple[str, float, float]] = deque()  # text, time, best similarity
@@ -213,10 +296,8 @@ class TrafficAnalysis:
         self._judged: list[Judged] = []
 
     def analyze(self, served: Sequence[ServedReply], judged: Sequence[Judged], lost: int = 0) -> None:
-        """Add the traffic since the last call, and do what is due: alarms, gauges, canaries, old texts.
-
-        `lost` is the number of further queries, which were answered faster than they could be analyzed.
-        """
+        """Add the traffic since the last call, and do what is due: alarms, gauges, canaries, old texts."""
+        # `lost` is the number of further queries, which were answered faster than they could be analyzed.
         self._gauges.lost.inc(lost)
         if served:
             shown = {reply.query_id: ShownReply.of(reply.query, reply.record).pack() for reply in served}

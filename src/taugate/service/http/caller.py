@@ -1,8 +1,11 @@
 """The caller of the request in progress, and the counts, times, log lines and traces of its reply."""
 
 import asyncio
+import hmac
 import logging
-from collections.abc import Coroutine, Mapping
+import os
+import re
+from collections.abc import Coroutine, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -11,10 +14,8 @@ from prometheus_client import Counter, Histogram
 from starlette.requests import Request
 
 from taugate.retrieval.documents.filters import Filter
-from taugate.service.access.keys import ApiKey
+from taugate.service.access.authorization import ApiKey
 from taugate.service.errors import ClientGone, Overloaded
-from taugate.service.http.connection import Connection
-from taugate.service.http.replies import new_id, reply_id
 from taugate.service.metrics import REFUSALS, Metrics
 from taugate.service.runtime.logs import CompletedRequest, SpanRef, Trace, Tracer
 
@@ -28,27 +29,64 @@ _WATCH_AFTER_SECONDS = 0.05
 _SAMPLE_SECONDS = 1.0
 
 
+_ACCEPTED_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")  # safe in a log line and in a header
+_IDS_AT_ONCE = 256
+_HALF_DIGITS = 16  # 64 bits: at a million replies an hour, two collide once in 4,000 years
+_OWN_SECRET = os.urandom(32).hex()  # of ids that only this process has to recognize
+
+
+def _generate_ids() -> Iterator[str]:
+    # Random bytes for many ids are read at a time: each call releases the interpreter lock, and a busy process has to
+    # wait to get it back.
+    while True:
+        digits = os.urandom(16 * _IDS_AT_ONCE).hex()
+        yield from (digits[start : start + 32] for start in range(0, len(digits), 32))
+
+
+_ids = _generate_ids()
+
+
+def new_id() -> str:
+    """Return a new random id of 128 bits, 32 hexadecimal digits."""
+    return next(_ids)
+
+
+def request_id(header: bytes) -> str:
+    """Return the id that the header X-Request-ID proposes, or a new one if it is missing or unsafe."""
+    return header.decode("ascii") if _ACCEPTED_ID.fullmatch(header) else new_id()
+
+
+def reply_id(permitted: Filter, secret: str = _OWN_SECRET) -> str:
+    """Return a new id for a reply, 32 hexadecimal digits."""
+    # For a key with a filter, half of the id is random, and half is an HMAC of the random half and the filter. So
+    # every replica with the same list of keys can tell from the id alone whether a key may judge a reply. To a
+    # caller without the secret, which is the SHA-256 of the key in that list, an id says nothing about the
+    # filter, and one that was issued to another key is indistinguishable from an unknown one.
+    return new_id() if not permitted else _signed(new_id()[:_HALF_DIGITS], permitted, secret)
+
+
+def may_judge(permitted: Filter, query_id: str, secrets: Iterable[str] = (_OWN_SECRET,)) -> bool:
+    """Return whether a key may judge a reply: if the key has no filter, or the filter that the reply was made for."""
+    # `secrets` are those of the keys with this filter.
+    digits = query_id[:_HALF_DIGITS]
+    signed = (_signed(digits, permitted, secret) for secret in secrets)
+    return not permitted or any(hmac.compare_digest(query_id.encode(), expected.encode()) for expected in signed)
+
+
+def _signed(digits: str, permitted: Filter, secret: str) -> str:
+    return digits + hmac.digest(secret.encode(), f"{digits}{permitted!r}".encode(), "sha256").hex()[:_HALF_DIGITS]
+
+
 @dataclass(slots=True)
 class Caller:
-    """The sender of a request.
+    """The sender of a request."""
 
-    Attributes:
-        id: Id of the request, also in its reply and in the log.
-        headers: Headers by lower-case name, the last line of a repeated one.
-        connection: Connection of the request, None if another server runs the application.
-        span: Span of the caller, None if the request names none.
-        trace: Trace of the request, None if it is not traced.
-        key: API key that the request was authorized with, None if it needed none.
-        authorized: Whether the request passed on a path that is not public.
-    """
-
-    id: str
-    headers: Mapping[bytes, bytes]
-    connection: Connection | None = None
+    id: str  # id of the request, also in its reply and in the log
+    headers: Mapping[bytes, bytes]  # headers by lower-case name, the last line of a repeated one
     span: SpanRef | None = None
     trace: Trace | None = None
     key: ApiKey | None = None
-    authorized: bool = False
+    authorized: bool = False  # whether the request passed on a path that is not public
 
     @property
     def key_name(self) -> str | None:
@@ -61,7 +99,7 @@ class Caller:
         return () if self.key is None else self.key.filter
 
     def reply_id(self) -> str:
-        """Return a new id for a reply to the caller, see `ids.reply_id`."""
+        """Return a new id for a reply to the caller, see `reply_id`."""
         return new_id() if self.key is None else reply_id(self.key.filter, self.key.sha256)
 
 
@@ -70,13 +108,8 @@ current_caller: ContextVar[Caller] = ContextVar("caller")
 
 
 async def while_connected(request: Request, work: Coroutine[Any, Any, Result]) -> Result:
-    """Return the result of `work`, which is cancelled if the client closes the connection.
-
-    The body of the request must have been read, so that the next ASGI message is the disconnect.
-
-    Raises:
-        ClientGone: If the connection was closed.
-    """
+    """Return the result of `work`, which is cancelled if the client closes the connection."""
+    # The body of the request must have been read, so that the next ASGI message is the disconnect.
     worker = asyncio.current_task()
     watching: asyncio.Task[None] | None = None
 

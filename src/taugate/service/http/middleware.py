@@ -6,7 +6,7 @@ An unknown path is 404 even without a key: openapi.json is public, so the paths 
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel
@@ -31,12 +31,12 @@ from taugate.service.errors import (
     TooLarge,
 )
 from taugate.service.http.bodies import MAX_SMALL_BYTES, check_json, read_body, read_json, read_large_json, suggest_path
-from taugate.service.http.caller import Caller, RequestLog, current_caller
+from taugate.service.http.caller import Caller, RequestLog, current_caller, request_id
 from taugate.service.http.connection import current_connection
-from taugate.service.http.operation import ENDPOINTS, Operation, Operations
-from taugate.service.http.replies import SECURITY_HEADERS, error_body, json_reply, request_id
+from taugate.service.http.operation import ENDPOINTS, Operation
+from taugate.service.http.replies import SECURITY_HEADERS, error_body, json_reply
 from taugate.service.runtime.logs import CompletedRequest, SpanRef
-from taugate.service.settings import MAX_QUERIES, Settings
+from taugate.service.settings import MAX_QUERIES, Part, Settings
 
 _log = logging.getLogger(__name__)
 _MAX_HEADERS = 100  # Apache's default
@@ -44,11 +44,45 @@ _MAX_PATH_CHARS = 100  # of an unknown path in a message
 _UNMATCHED = "unmatched"  # one label for all unknown paths, so that made-up paths do not become series
 
 
+class Operations:
+    """The operations of an application, by path."""
+
+    def __init__(self, operations: Sequence[Operation], parts: Collection[Part]) -> None:
+        """Raise LookupError unless there is one for every row, of parts of the service that are on."""
+        rows = {name for name, row in ENDPOINTS.items() if row.part is None or row.part in parts}
+        if odd := rows ^ {operation.name for operation in operations}:
+            raise LookupError(f"the table of endpoints and the operations differ: {', '.join(sorted(odd))}")
+        self._templates = [operation for operation in operations if operation.param_convertors]
+        self._by_path: dict[str, dict[str, Operation]] = {}  # and by method
+        for operation in operations:
+            if not operation.param_convertors:
+                self._by_path.setdefault(operation.path, {})[operation.row.method] = operation
+        for by_method in self._by_path.values():
+            allowed = tuple(method for operation in by_method.values() for method in operation.allowed)
+            for operation in by_method.values():
+                operation.allowed = allowed
+
+    @property
+    def paths(self) -> Collection[str]:
+        """The paths without a part that varies."""
+        return self._by_path.keys()
+
+    def find(self, path: str, method: str) -> tuple[Operation | None, dict[str, str]]:
+        """Return the operation of a request path, None if there is none, and the values of its template."""
+        # If none of the path has the method, another of its operations is returned.
+        if by_method := self._by_path.get(path):
+            return by_method.get("GET" if method == "HEAD" else method) or next(iter(by_method.values())), {}
+        for operation in self._templates:
+            if match := operation.path_regex.fullmatch(path):  # `match` would accept a line feed at the end
+                return operation, match.groupdict()
+        return None, {}
+
+
 class RequestSteps:
     """ASGI middleware that takes every request through the steps, up to the handler of its operation.
 
-    A refused request gets its reply before any of its body is read. Every reply is counted, timed and logged. Scopes
-    other than HTTP pass through to the application.
+    A refused request gets its reply before any of its body is read. Every reply is counted, timed and logged.
+    Scopes other than HTTP pass through to the application.
     """
 
     def __init__(
@@ -85,15 +119,10 @@ class RequestSteps:
                 self._record(caller, operation, scope, response, began)
 
     def refuse_at_once(self, scope: Scope, body: bytes) -> Response | None:
-        """Return the reply to a search that the full queue refuses; None for any other request.
-
-        The steps are those of `_handle`, but nothing is awaited, so that refusals take little time from the queries
-        that wait. A search whose reply is in memory, or that another step refuses, takes the usual way.
-
-        Args:
-            scope: ASGI's scope of a whole request.
-            body: Its body.
-        """
+        """Return the reply to a search that the full queue refuses; None for any other request."""
+        # The steps are those of `_handle`, but nothing is awaited, so that refusals take little time from the
+        # queries that wait. A search whose reply is in memory, or that another step refuses, takes the usual
+        # way.
         if not self._admission.is_full:
             return None
         began = time.perf_counter()
@@ -131,7 +160,7 @@ class RequestSteps:
         headers = dict(scope["headers"])
         span = SpanRef.of(scope["headers"]) if b"traceparent" in headers else None
         trace = self._request_log.begin_trace(span)
-        caller = Caller(request_id(headers.get(b"x-request-id", b"")), headers, current_connection.get(), span, trace)
+        caller = Caller(request_id(headers.get(b"x-request-id", b"")), headers, span, trace)
         current_caller.set(caller)
         return caller
 
@@ -193,8 +222,8 @@ class RequestSteps:
     def _count_authorized(self, caller: Caller) -> None:
         if caller.authorized:
             self._authorizer.count(caller.key)
-            if caller.connection is not None:
-                caller.connection.request_authorized(caller.key_name)
+            if (connection := current_connection.get()) is not None:
+                connection.request_authorized(caller.key_name)
 
     def _check_head(self, scope: Scope, headers: Mapping[bytes, bytes]) -> None:
         lines = scope["headers"]  # including every line of a repeated header
@@ -221,11 +250,9 @@ class RequestSteps:
         receive: Receive,
         count: Callable[[int], None],
     ) -> BaseModel:
-        """Return the body of a request, which is charged to the rate of its key once.
-
-        A single query is charged before the body is read, because an invalid body takes as long to read. A key over its
-        rate is refused then, too.
-        """
+        """Return the body of a request, which is charged to the rate of its key once."""
+        # A single query is charged before the body is read, because an invalid body takes as long to read. A
+        # key over its rate is refused then, too.
         headers, limits, costs_one = caller.headers, self._limits, operation.row.cost == "one"
         await self._admission.rates.charge(caller.key, int(costs_one))
         if not costs_one:

@@ -1,6 +1,6 @@
 """The table of endpoints, what answers their requests, and how the OpenAPI document describes them."""
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_type_hints
 
@@ -9,7 +9,7 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from starlette.responses import Response
 
-from taugate.service.access.keys import KeyScope
+from taugate.service.access.authorization import KeyScope
 from taugate.service.errors import ApiError
 from taugate.service.http.replies import ErrorResponse
 from taugate.service.settings import Part, Settings
@@ -205,42 +205,6 @@ class Operation(APIRoute):
             generate_unique_id_function=lambda route: route.name,
             **{**description, "openapi_extra": secured | description.get("openapi_extra", {})},
         )
-
-
-class Operations:
-    """The operations of an application, by path."""
-
-    def __init__(self, operations: Sequence[Operation], parts: Collection[Part]) -> None:
-        """Raise LookupError unless there is one for every row, of parts of the service that are on."""
-        rows = {name for name, row in ENDPOINTS.items() if row.part is None or row.part in parts}
-        if odd := rows ^ {operation.name for operation in operations}:
-            raise LookupError(f"the table of endpoints and the operations differ: {', '.join(sorted(odd))}")
-        self._templates = [operation for operation in operations if operation.param_convertors]
-        self._by_path: dict[str, dict[str, Operation]] = {}  # and by method
-        for operation in operations:
-            if not operation.param_convertors:
-                self._by_path.setdefault(operation.path, {})[operation.row.method] = operation
-        for by_method in self._by_path.values():
-            allowed = tuple(method for operation in by_method.values() for method in operation.allowed)
-            for operation in by_method.values():
-                operation.allowed = allowed
-
-    @property
-    def paths(self) -> Collection[str]:
-        """The paths without a part that varies."""
-        return self._by_path.keys()
-
-    def find(self, path: str, method: str) -> tuple[Operation | None, dict[str, str]]:
-        """Return the operation of a request path, None if there is none, and the values of its template.
-
-        If none of the path has the method, another of its operations is returned.
-        """
-        if by_method := self._by_path.get(path):
-            return by_method.get("GET" if method == "HEAD" else method) or next(iter(by_method.values())), {}
-        for operation in self._templates:
-            if match := operation.path_regex.fullmatch(path):  # `match` would accept a line feed at the end
-                return operation, match.groupdict()
-        return None, {}
 
 
 def error_replies(row: Endpoint) -> dict[int | str, dict[str, Any]]:

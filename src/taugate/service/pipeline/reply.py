@@ -52,11 +52,9 @@ class CacheKeys:
         self._prefix = f"taugate:{_SCHEMA}:{release.manifest.release_id}:{release.precision}"
 
     def vector(self, query: Query) -> str:
-        """Return the key of a query's vector.
-
-        Callers who may see different documents have different keys. Otherwise they could find out from response times
-        whether others have sent the same query.
-        """
+        """Return the key of a query's vector."""
+        # Callers who may see different documents have different keys. Otherwise they could find out from
+        # response times whether others have sent the same query.
         return self._key("vector", (query.text, query.permitted))
 
     def retrieved(self, query: Query, depth: int) -> str:
@@ -80,10 +78,8 @@ class MemoryCache(LRUCache[str, Any]):
         super().__init__(max_bytes, getsizeof=_size)
 
     def put(self, key: str, value: object) -> None:
-        """Store a value, of which `sys.getsizeof` must return all the memory that it takes.
-
-        The least recently used values are evicted. A value larger than the limit is not stored.
-        """
+        """Store a value, of which `sys.getsizeof` must return all the memory that it takes."""
+        # The least recently used values are evicted. A value larger than the limit is not stored.
         if _size(value) <= self.maxsize:
             self[key] = value
 
@@ -108,11 +104,9 @@ class SingleFlight(Generic[Result]):
         return key in self._futures
 
     async def join(self, key: str, work: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
-        """Return the result of the call in progress under `key`, or call `work` if there is none.
-
-        The first caller runs `work` itself, without a separate task. If that caller is cancelled, one of the waiting
-        callers runs its own `work`. An exception of `work` is raised in all callers.
-        """
+        """Return the result of the call in progress under `key`, or call `work` if there is none."""
+        # The first caller runs `work` itself, without a separate task. If that caller is cancelled, one of
+        # the waiting callers runs its own `work`. An exception of `work` is raised in all callers.
         while (future := self._futures.get(key)) is not None:
             await asyncio.wait((future,))
             if not future.cancelled():
@@ -148,10 +142,8 @@ class TieredCache:
             self.shared = _redis_cache(url, settings, lambda up: metrics.redis_up.set(int(up)))
 
     async def fetch(self, keys: Sequence[str]) -> "tuple[CacheOutcome, list[bytes | None]]":
-        """Return the outcome of the lookup, and the shared value of each key, None if it is absent.
-
-        Values are untrusted: validate them before use.
-        """
+        """Return the outcome of the lookup, and the shared value of each key, None if it is absent."""
+        # Values are untrusted: validate them before use.
         if self.shared is None:
             return "miss" if self.memory.maxsize else "bypass", [None] * len(keys)
         return await self.shared.get(keys)
@@ -200,24 +192,16 @@ class CachedSearch:
         return record
 
     async def records(self, searches: Sequence[tuple[str, Query, ReplyForm]]) -> list[SearchRecord]:
-        """Search for one or more queries that are not `cached`, each with its key and the form of its reply.
-
-        Returns their records in order. Raises as SearchPipeline.search, too.
-
-        Raises:
-            Overloaded: If there are more queries than may wait.
-            DeadlineExceeded: If they take too long.
-        """
+        """Search for one or more queries that are not `cached`, each with its key and the form of its reply."""
+        # Returns their records in order. Raises as SearchPipeline.search, too.
         async with self._admission.enqueue(len(searches)):
             if len(searches) == 1:  # without an asyncio task of its own
                 return [await self._join(*searches[0])]
             return await asyncio.gather(*(self._join(*search) for search in searches))
 
     async def explain(self, query: Query, document_id: str) -> Explanation:
-        """Explain what a search does with a document, under the same limits as a search.
-
-        See retrieval.explanation for the arguments and errors; raises as `records`, too.
-        """
+        """Explain what a search does with a document, under the same limits as a search."""
+        # See retrieval.explanation for the arguments and errors; raises as `records`, too.
         with self._admission.explanation():
             async with self._admission.enqueue(1):
                 return await self.pipeline.explain(query, document_id)

@@ -31,10 +31,8 @@ def limit_blas_threads() -> None:
 
 
 def lower_priority() -> None:
-    """Give the calling thread a lower priority than threads that are not niced, such as the event loop.
-
-    Only Linux has a niceness per thread; on other systems this does nothing.
-    """
+    """Give the calling thread a lower priority than threads that are not niced, such as the event loop."""
+    # Only Linux has a niceness per thread; on other systems this does nothing.
     if sys.platform == "linux":
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
 
@@ -47,20 +45,16 @@ def search_in_background(threads: int = 1) -> None:
 
 
 def freeze_objects() -> None:
-    """Exempt all loaded objects from garbage collection, which would traverse them again and again.
-
-    Under load these traversals delay the slowest refusals (benchmarks/results/serving.md, "Overload").
-    """
+    """Exempt all loaded objects from garbage collection, which would traverse them again and again."""
+    # Under load these traversals delay the slowest refusals (benchmarks/results/serving.md, "Overload").
     gc.collect()
     gc.freeze()
 
 
 def release_memory() -> None:
-    """Free unreferenced objects, including frozen ones, and return their memory to the system.
-
-    glibc retains freed memory, including that of an encoder's weights. Without this, a process that replaces its
-    release remains as large as the largest two that it ever held at once.
-    """
+    """Free unreferenced objects, including frozen ones, and return their memory to the system."""
+    # glibc retains freed memory, including that of an encoder's weights. Without this, a process that replaces
+    # its release remains as large as the largest two that it ever held at once.
     gc.unfreeze()
     freeze_objects()
     if sys.platform == "linux":
@@ -83,11 +77,7 @@ def connections_that_fit(requested: int) -> int:
 
 
 def reserve_metric_files(folder: Path) -> None:
-    """Allocate the metric files of this process, because they are mapped: a full disk would kill it later.
-
-    Raises:
-        InputError: If there is not enough space.
-    """
+    """Allocate the metric files of this process, because they are mapped: a full disk would kill it later."""
     try:
         for kind in _METRIC_FILES:
             descriptor = os.open(folder / f"{kind}_{os.getpid()}.db", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -105,11 +95,7 @@ def reserve_metric_files(folder: Path) -> None:
 
 
 def allocate_file(descriptor: int, size: int) -> None:
-    """Extend a file to `size` bytes that are allocated on disk, so that writing to a memory map of it cannot fail.
-
-    Raises:
-        OSError: If there is not enough space.
-    """
+    """Extend a file to `size` bytes that are allocated on disk, so that writing to a memory map of it cannot fail."""
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(descriptor, 0, size)
         return

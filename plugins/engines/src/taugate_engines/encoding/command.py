@@ -78,4 +78,5 @@ def _given(options: InputOptions | EndpointOptions) -> str:
     return "".join(f" {name} {value}" for name, value in given.items())
 
 
-command = command_of("encode", run, EncodeOptions, max_length=Appearance("TOKENS"))
+_KEYS = (*InputOptions.fields(), "dimensions", "encoder_key_file", "ray_address")
+command = command_of("encode", run, EncodeOptions, keys=_KEYS, max_length=Appearance("TOKENS"))

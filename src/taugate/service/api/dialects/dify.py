@@ -206,10 +206,8 @@ def _translated(name: str, comparison: MetadataComparison, fields: Fields) -> Fi
 
 
 def _equal(name: str, value: object, fields: Fields) -> Filter:
-    """Translate `is` to the value itself or, if the field holds dates, to its day or moment.
-
-    A date is an ISO date, or the seconds since 1970 that Dify's form sends.
-    """
+    """Translate `is` to the value itself or, if the field holds dates, to its day or moment."""
+    # A date is an ISO date, or the seconds since 1970 that Dify's form sends.
     same = parsed_condition(name, value)
     with suppress(ValueError, TypeError, OverflowError):
         date = value if isinstance(value, str) and instant(value) is not None else written(float(str(value)))
@@ -229,10 +227,8 @@ def _fits(comparison: Filter, fields: Fields) -> bool:
 
 
 def _time(name: str, operator: str, value: object, fields: Fields) -> Filter:
-    """Translate `before` and `after`: an ISO date, or the seconds since 1970 that Dify's form sends.
-
-    Seconds are compared as a date if the field holds dates, else as a number.
-    """
+    """Translate `before` and `after`: an ISO date, or the seconds since 1970 that Dify's form sends."""
+    # Seconds are compared as a date if the field holds dates, else as a number.
     if isinstance(value, str) and instant(value) is not None:
         return parsed_condition(name, {_TIMES[operator]: value})
     number = _number(name, operator, value, "a number of seconds since 1970, or an ISO date such as 2024-05-31")
