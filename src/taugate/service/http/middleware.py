@@ -34,7 +34,14 @@ from taugate.service.http.bodies import MAX_SMALL_BYTES, check_json, read_body, 
 from taugate.service.http.caller import Caller, RequestLog, current_caller
 from taugate.service.http.connection import current_connection
 from taugate.service.http.operation import ENDPOINTS, Operation, Operations
-from taugate.service.http.replies import SECURITY_HEADERS, error_body, json_reply, request_id
+from taugate.service.http.replies import (
+    PROBLEM_TYPE,
+    SECURITY_HEADERS,
+    error_body,
+    json_reply,
+    problem_reply,
+    request_id,
+)
 from taugate.service.runtime.logs import CompletedRequest, SpanRef
 from taugate.service.settings import MAX_QUERIES, Settings
 
@@ -158,6 +165,8 @@ class RequestSteps:
         if operation is not None and operation.error_form is not None:
             status, code, further = operation.error_form(error, caller.headers)
             return json_reply(error_body(code, str(error), caller.id) | further, status, error.headers)
+        if PROBLEM_TYPE in caller.headers.get(b"accept", b"").lower():
+            return problem_reply(error, caller.id)
         return json_reply(error_body(error.code, str(error), caller.id), error.status, error.headers)
 
     async def _handle(self, caller: Caller, operation: Operation | None, scope: Scope, receive: Receive) -> Response:
