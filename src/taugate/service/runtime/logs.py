@@ -285,8 +285,8 @@ class Tracer:
     """Sends spans in the background. If the collector does not respond, spans are dropped, and no request waits.
 
     OpenTelemetry's own variables apply as well: OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES, OTEL_TRACES_SAMPLER,
-    OTEL_BSP_*, and OTEL_EXPORTER_OTLP_* except for the endpoint. OTEL_SEMCONV_STABILITY_OPT_IN adds what the conventions
-    for generative AI name.
+    OTEL_BSP_*, and OTEL_EXPORTER_OTLP_* except for the endpoint. OTEL_SEMCONV_STABILITY_OPT_IN adds what the
+    conventions for generative AI name.
     """
 
     def __init__(self, endpoint: str) -> None:
