@@ -28,11 +28,7 @@ class DatasetBusy(InputError):
 
 
 def sole_writer(data: Path, seconds: float = 0) -> AbstractContextManager[None]:
-    """Keep other commands from writing to a data set.
-
-    Args:
-        seconds: Maximum time to wait for another command that is writing to it.
-    """
+    """Keep other commands from writing to a data set."""
 
     def busy(holder: str) -> DatasetBusy:
         return DatasetBusy(f"{data}: another command ({holder}) is writing to it; wait until it ends")
@@ -112,11 +108,7 @@ def replace_queries(
 
 
 def remove_judgements(data: Path, split: str, queries: Collection[str]) -> None:
-    """Remove the judgements of some queries from a split; the queries are kept. The caller holds `sole_writer`.
-
-    Args:
-        split: Split of the judgements; its file is removed if no judgement is left.
-    """
+    """Remove the judgements of some queries from a split; the queries are kept. The caller holds `sole_writer`."""
     qrels = data / qrels_of(split)
     _check_unpacked(qrels)
     rows = [row for row in judgement_lines(qrels) if row.query not in queries]

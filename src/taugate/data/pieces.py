@@ -27,12 +27,7 @@ def sentences(text: str) -> Iterator[str]:
 
 
 def spans(text: str, start: int, end: int, boundary: re.Pattern[str]) -> Iterator[tuple[int, int]]:
-    """Yield the spans between boundaries, each with the boundary after it, cut if they are longer than LONGEST.
-
-    Args:
-        start: Offset of the first character to divide.
-        end: Offset after the last character to divide.
-    """
+    """Yield the spans between boundaries, each with the boundary after it, cut if they are longer than LONGEST."""
     begin = start
     for match in boundary.finditer(text, start, end):
         if match.end() > begin:
@@ -94,11 +89,7 @@ class PieceReader:
         return len(self._tokenizer.encode(text, add_special_tokens=False).ids) if text else 0
 
     def read(self, text: str, section: Section, title_tokens: int) -> Iterator[Piece]:
-        """Yield the pieces of a section in reading order.
-
-        Args:
-            title_tokens: Length of the title of its chunks, which leaves less for the text.
-        """
+        """Yield the pieces of a section in reading order."""
         headings = sum(self.count(text[title.start : title.end]) for title in section.titles)
         introduces = False  # whether the previous piece ends with a colon
         for block in section.blocks:

@@ -16,14 +16,9 @@ Float64 = NDArray[np.float64]
 
 
 def judged_by_place(shown: Sequence[int], judged: Sequence[int]) -> Float64:
-    """Estimate the probability that a user judges a result, by its place in the reply, (places,) float64.
-
-    It never rises from one place to the next: users read from the top, so an increase is chance. Half a judgement is
-    added at each place, so that a rare place has neither 0 nor 1.
-
-    Args:
-        shown: Number of results shown at each place, the first one first.
-    """
+    """Estimate the probability that a user judges a result, by its place in the reply, (places,) float64."""
+    # It never rises from one place to the next: users read from the top, so an increase is chance. Half a judgement is
+    # added at each place, so that a rare place has neither 0 nor 1.
     seen = np.asarray(shown, dtype=np.float64)
     share = (np.asarray(judged, dtype=np.float64) + 0.5) / (seen + 1)
     decreasing: Float64 = isotonic_regression(share, weights=seen + 1, increasing=False).x
@@ -31,12 +26,7 @@ def judged_by_place(shown: Sequence[int], judged: Sequence[int]) -> Float64:
 
 
 def enough_votes(probabilities: Iterable[float], votes: int) -> float:
-    """Return the probability that at least `votes` of several users judge a result.
-
-    Args:
-        probabilities: Probability that each user does, independently.
-        votes: Number of users needed, 1 or more.
-    """
+    """Return the probability that at least `votes` of several users judge a result."""
     below = np.zeros(votes)  # the probabilities of 0, 1, … votes so far
     below[0] = 1.0
     enough = 0.0  # added up, as 1 - sum(below) may round to 0

@@ -37,12 +37,7 @@ def check_folder(folder: Path, split: str = TEST) -> None:
 
 
 def check_first_lines(folder: Path, split: str | None) -> None:
-    """Raise InputError if a file of a data set is missing or begins with something else.
-
-    Args:
-        folder: Folder of the data set, which exists.
-        split: Split whose judgements are read, if they exist; None for documents alone.
-    """
+    """Raise InputError if a file of a data set is missing or begins with something else."""
     labelled = split is not None and (folder / "qrels").is_dir()  # else the command says how to label queries
     for name in (_CORPUS, QUERIES) if labelled else (_CORPUS,):
         next(read_objects(stored_file(folder / name)), None)

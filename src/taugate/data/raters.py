@@ -76,12 +76,7 @@ def majority(votes: Collection[Opinion]) -> bool | None:
 
 
 def _outliers(shares: Mapping[str, tuple[int, int]], *, both_sides: bool) -> set[str]:
-    """Return the keys whose share is an outlier.
-
-    Args:
-        shares: By key, a count and the total that it is a share of.
-        both_sides: Whether shares far below the median count too.
-    """
+    """Return the keys whose share is an outlier; `shares`: by key, a count and the total that it is a share of."""
     if len(shares) < MIN_KEYS:
         return set()
     share = {key: count / total for key, (count, total) in shares.items()}

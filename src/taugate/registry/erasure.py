@@ -81,13 +81,7 @@ class Erasure:
 
 
 def erase(releases: Path, name: str, ids: Sequence[str], trusted: TrustedKeys | None = None) -> Erasure:
-    """Write a new release without some documents of another one. It is not promoted.
-
-    Args:
-        name: Id of the source release.
-        ids: Ids of the documents to leave out, as in the corpus.
-        trusted: Keys, one of which must have signed the source release; None requires no signature.
-    """
+    """Write a new release without some documents of another one. It is not promoted."""
     source = find(releases, name)
     _check_in_process(source)
     with lock_for_reading(source):

@@ -56,22 +56,13 @@ def sign(release: Path, key: "Ed25519PrivateKey") -> str:
 
 
 def trusted_keys(path: Path | None = None) -> TrustedKeys | None:
-    """Load the trusted public keys, None if none are configured.
-
-    Args:
-        path: A PEM file or a folder of them; by default TAUGATE_TRUSTED_KEYS.
-    """
+    """Load the trusted public keys, None if none are configured."""
     source = path or os.environ.get(TRUSTED_KEYS)
     return TrustedKeys.load(Path(source)) if source else None
 
 
 def signing_key(path: Path | None, *, promoting: bool) -> "Ed25519PrivateKey | None":
-    """Read the key to sign a new release with, None without a path.
-
-    Args:
-        promoting: Whether the release is to become current. If TAUGATE_TRUSTED_KEYS is set, the key must be one of
-            these.
-    """
+    """Read the key to sign a new release with, None without a path."""
     key = None if path is None else read_private_key(path)
     trusted = trusted_keys() if promoting else None
     if trusted is not None and (key is None or key_id(key.public_key()) not in trusted.keys):

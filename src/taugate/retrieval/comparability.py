@@ -48,11 +48,7 @@ class Exploration:
     release: str  # id of the release, used as the seed
 
     def draw(self, text: str, positions: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return for each dropped result of a query whether it is shown, (n,) bool.
-
-        Args:
-            positions: (n,) int64 positions of the results, which are fixed for a release.
-        """
+        """Return for each dropped result of a query whether it is shown, (n,) bool."""
         seed = hashlib.sha256(f"{self.release}\n{text}".encode())
         return np.fromiter((self._shows(seed, position) for position in positions.tolist()), dtype=np.bool_)
 

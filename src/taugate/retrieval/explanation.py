@@ -20,13 +20,8 @@ _MAX_WORDS = 8  # in a sentence, which would be hard to read with more; the JSON
 
 
 def explain(retriever: Retriever, documents: Documents, query: Query, document_id: str) -> Explanation:
-    """Explain what a search does with a document.
-
-    This runs the search, then compares the query with every document to find the rank.
-
-    Args:
-        document_id: Id of a passage, or of a document, which stands for all its passages.
-    """
+    """Explain what a search does with a document."""
+    # This runs the search, then compares the query with every document to find the rank.
     passages = documents.positions(document_id)
     if not len(passages):
         raise UnknownDocument(f"the release has no document with the id {document_id[:200]!r}")
@@ -109,11 +104,7 @@ class _Search:
         self._scope = both(query.permitted, query.filter or ())
 
     def explain(self, passages: NDArray[np.int64]) -> Explanation:
-        """Explain one document.
-
-        Args:
-            passages: (p ≥ 1,) int64 ascending positions of its passages that pass the filters.
-        """
+        """Explain one document."""
         position, score = self._choose(passages)
         passage_rank, rank, ranked = self._ranks(position, score)
         relevance, compared = self._measure(position, score, passage_rank)

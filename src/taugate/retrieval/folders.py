@@ -72,12 +72,7 @@ class ModelsFolder(ReleaseFolder):
     def open_of_scores(
         self, manifest: ReleaseManifest, features: tuple[str, ...], components: tuple[str, ...]
     ) -> tuple[ScoreRelevance | None, AnswerRule | None]:
-        """Load the models of a second stage or of a run, which know nothing but scores.
-
-        Args:
-            features: Further scores of a result that the model of relevance has.
-            components: Those that the score of a query has.
-        """
+        """Load the models of a second stage or of a run, which know nothing but scores."""
         relevance = rule = None
         if manifest.relevance is not None:
             relevance = ScoreRelevance.load(self.path / RELEVANCE, features)

@@ -12,14 +12,9 @@ from taugate.retrieval.retriever import Retriever
 
 
 def explain_stages(retriever: Retriever, documents: Documents, query: Query, document_id: str) -> Explanation:
-    """Explain what a search does with a document, in one stage or two.
-
-    With two, rank and score are the second stage's, among its candidates; those of the first stage are fields of their
-    own. If the second stage is not available, the explanation is the first stage's, as its results would be.
-
-    Args:
-        document_id: Id of a passage, or of a document, which stands for all its passages.
-    """
+    """Explain what a search does with a document, in one stage or two."""
+    # With two, rank and score are the second stage's, among its candidates; those of the first stage are fields of
+    # their own. If the second stage is not available, the explanation is the first stage's, as its results would be.
     if retriever.second is None:
         return explain(retriever, documents, query, document_id)
     alone, candidates = replace(retriever, second=None), max(retriever.second.rule.candidates, query.k)

@@ -59,11 +59,7 @@ class HttpClient:
     def request(
         self, method: str, url: str, content: bytes, headers: Mapping[str, str], max_bytes: int, seconds: float
     ) -> tuple[int, Mapping[str, str], bytes]:
-        """Send one request; returns the status, headers and content of the reply. Callable in any thread.
-
-        Args:
-            max_bytes: Size of the largest valid reply.
-        """
+        """Send one request; returns the status, headers and content of the reply. Callable in any thread."""
         with self._changing:
             loop = self._running_loop()
             sending = asyncio.run_coroutine_threadsafe(

@@ -77,15 +77,8 @@ _EXAMPLES = (
 def paraphrases_by_model(
     queries: Sequence[str], count: int, seed: int, model: LanguageModel, advance: Callable[[], None]
 ) -> list[tuple[str, ...]]:
-    """Let a language model write paraphrases, and cache its replies, as `taugate queries` does.
-
-    Returns `count` distinct paraphrases of every query, none of them the query itself.
-
-    Args:
-        count: Number of paraphrases per query.
-        model: Model to ask; it is closed at the end.
-        advance: Called after each reply.
-    """
+    """Let a language model write paraphrases, and cache its replies, as `taugate queries` does."""
+    # Returns `count` distinct paraphrases of every query, none of them the query itself.
     prompts_by_query = [[_prompt(query, seed, number) for number in range(_TRIES * count)] for query in queries]
     with ReplyCache(model) as cache:
         prompts = [prompt for row in prompts_by_query for prompt in row]

@@ -107,12 +107,7 @@ def _key(prompt: Prompt) -> bytes:
 def ask(
     prompts: Sequence[Prompt], model: LanguageModel, cache: ReplyCache, advance: Callable[[], None]
 ) -> dict[Prompt, Completion]:
-    """Ask a model, and cache each reply at once; returns the reply to each prompt.
-
-    Args:
-        cache: Cache of the model's replies.
-        advance: Called after each reply.
-    """
+    """Ask a model, and cache each reply at once; returns the reply to each prompt."""
     replies: dict[Prompt, Completion] = {}
     workers = ThreadPoolExecutor(model.parallel, thread_name_prefix="model")
     try:

@@ -91,12 +91,7 @@ class JudgedRun(LabelledQueries):
 
     @classmethod
     def read(cls, run: Run, qrels: Path, k: int, relevant_from: int | None = None) -> tuple[Self, list[str]]:
-        """Join a run with its qrels; returns the queries, and sentences on queries that are left out and on grades.
-
-        Args:
-            k: K, the number of results that every query has to have.
-            relevant_from: The lowest grade that answers; None for 1.
-        """
+        """Join a run with its qrels; returns the queries, and sentences on queries that are left out and on grades."""
         qrels = stored_file(qrels)
         numbers, grades = dict(run.numbers), _grades(qrels, relevant_from)
         judged: dict[str, frozenset[int]] = {}

@@ -58,12 +58,7 @@ class Run:
 
     @classmethod
     def read(cls, path: Path, scale: ScoreScale = "similarity", *, ordered: bool = True) -> Self:
-        """Read a run.
-
-        Args:
-            scale: What the scores are. Results are listed by falling score, or by rising distance.
-            ordered: Whether to check that order.
-        """
+        """Read a run; `scale`: what the scores are. Results are listed by falling score, or by rising distance."""
         path = stored_file(path)
         builder = _Builder(path, scale, ordered=ordered)
         first = next((text for _, text in read_lines(path, _MISSING) if text.strip()), "")

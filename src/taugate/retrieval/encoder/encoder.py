@@ -132,11 +132,7 @@ class ExportedEncoder:
 
     @classmethod
     def load(cls, folder: Path, threads: int | None = None) -> Self:
-        """Load an exported encoder; `load_encoder` also reaches an endpoint.
-
-        Args:
-            threads: Number of threads for a batch, by default the processors that this process may use.
-        """
+        """Load an exported encoder; `load_encoder` also reaches an endpoint."""
         config = read_config(folder)
         model = _MODELS.get(config.runtime, MODEL)
         if config.runtime not in _MODELS or not (folder / model).is_file():
@@ -183,13 +179,8 @@ class ExportedEncoder:
         return self._model.padded(length)
 
     def embed(self, tokens: Sequence[Tokens], progress: Callable[[int], object] | None = None) -> Float32:
-        """Encode texts as unit vectors, (n, dimension) float32, in the order of `tokens`.
-
-        A text without tokens has the zero vector, which is similar to nothing.
-
-        Args:
-            progress: Called after every batch with the number of its texts.
-        """
+        """Encode texts as unit vectors, (n, dimension) float32, in the order of `tokens`."""
+        # A text without tokens has the zero vector, which is similar to nothing.
         config = self.config
         vectors = np.zeros((len(tokens), config.model_dimension), dtype=np.float32)
         if progress is not None:

@@ -137,14 +137,9 @@ class EndpointModel:
         )
 
     def encode(self, texts: Sequence[str], dimension: int | None) -> tuple[Float32, list[bool]]:
-        """Return unit vectors, (n, dimension) float32, of n ≥ 1 texts, and whether each text was shortened.
-
-        They are sent in one request. If it is refused, it is divided, so that only the text that is at fault is
-        shortened or refused. What is read of a text depends on no other text.
-
-        Args:
-            dimension: Length of a vector; None if it is not known yet.
-        """
+        """Return unit vectors, (n, dimension) float32, of n ≥ 1 texts, and whether each text was shortened."""
+        # They are sent in one request. If it is refused, it is divided, so that only the text that is at fault is
+        # shortened or refused. What is read of a text depends on no other text.
         try:
             return self._post(texts, dimension), [False] * len(texts)
         except RequestRefused as error:

@@ -11,12 +11,7 @@ if TYPE_CHECKING:
 
 
 def load_tokenizer(folder: Path, max_length: int, remedy: str) -> "Tokenizer":
-    """Load a tokenizer that does not pad, and truncates the longer text of a pair first.
-
-    Args:
-        max_length: Longest text, or pair of texts, in tokens.
-        remedy: What to do if the file is damaged, the end of a sentence.
-    """
+    """Load a tokenizer that does not pad, and truncates the longer text of a pair first."""
     from tokenizers import Tokenizer  # slow to load, and only encoding needs it
 
     try:

@@ -46,22 +46,13 @@ def recorded_fields(types: FieldTypes) -> dict[str, list[str]]:
 
 
 def engine_from_environment(kind: EngineKind, environ: Mapping[str, str] = os.environ) -> Engine:
-    """Return the engine that the environment names; every command and the service use this function.
-
-    Args:
-        environ: Environment variables. URL has one or more URLs, separated by commas; TOKEN_FILE may name a file.
-    """
+    """Return the engine that the environment names; every command and the service use this function."""
     token_file = environ.get(TOKEN_FILE)
     return engine_at(kind, environ.get(URL, ""), Path(token_file) if token_file else None)
 
 
 def engine_at(kind: EngineKind, urls: str, token_file: Path | None) -> Engine:
-    """Return the engine at these URLs; nothing is sent to it yet.
-
-    Args:
-        urls: URLs of its servers, separated by commas.
-        token_file: File with the token of Milvus or the password of PostgreSQL; None if there is none.
-    """
+    """Return the engine at these URLs; nothing is sent to it yet; `urls`: URLs of its servers, separated by commas."""
     servers = [url.strip() for url in urls.split(",") if url.strip()]
     if not servers:
         load_one("engines", kind)  # names a missing plug-in first
@@ -116,12 +107,7 @@ def sample_digest(collection: Collection, rows: int, deadline: float) -> str:
 
 
 def open_verified(engine: Engine, record: EngineRecord, dimension: int, deadline: float) -> Collection:
-    """Open the collection of a release after checking it.
-
-    Args:
-        dimension: Dimension of the vectors of the release's encoder.
-        deadline: A time of `time.monotonic()`.
-    """
+    """Open the collection of a release after checking it; `deadline`: a time of `time.monotonic()`."""
     name = record.collection
     if engine.kind != record.kind:
         raise ReleaseError(f"the release's vectors are in {record.kind}, not in {engine.kind}; name that engine's URL")

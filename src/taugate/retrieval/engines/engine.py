@@ -162,11 +162,7 @@ class ConnectEngine(Protocol):
     """An entry point of the group `taugate.engines`; its name is the kind of the engines that it connects to."""
 
     def __call__(self, urls: Sequence[str], secret: str) -> Engine:
-        """Return the engine at one or more URLs; nothing is sent to it yet.
-
-        Args:
-            secret: Token or password; empty if there is none.
-        """
+        """Return the engine at one or more URLs; nothing is sent to it yet."""
         ...
 
 

@@ -55,10 +55,7 @@ def widened_top_k(best: Best, queries: Float32, k: int, fetch: int, count: int) 
 
     Args:
         best: Proposes candidates and ranks them.
-        queries: (n, d) float32 of unit length.
-        k: Number of documents per query, at most `count`.
         fetch: Number of candidates in the first request, at least k.
-        count: Number of documents in the index.
     """
     scores = np.empty((len(queries), k), dtype=np.float32)
     positions = np.empty((len(queries), k), dtype=np.int64)
@@ -107,12 +104,7 @@ class ApproximateIndex(FaissIndex):
         return k + SPARE if self.kind == "hnsw" else 1
 
     def search(self, queries: QueryVectors, k: int) -> TopK:
-        """Return the min(k, N) most similar of the visited documents, or of all documents if fewer were visited.
-
-        Args:
-            queries: (n, d) float32 of unit length.
-            k: Number of documents per query. Ties in similarity go to the lower position.
-        """
+        """Return the min(k, N) most similar of the visited documents, or of all documents if fewer were visited."""
         queries, k = dense_of(queries), min(k, len(self))
         fetch = max(_PROPOSED, 4 * k) if self.kind == "ivf-pq" else k + SPARE
         top = widened_top_k(self._best, queries, k, fetch, len(self))

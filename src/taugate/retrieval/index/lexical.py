@@ -101,11 +101,7 @@ class LexicalIndex(Postings):
         return TermScores(_sums(*self._postings(codes), len(self)), total)
 
     def all_shares(self, queries: Sequence[Terms]) -> Float32:
-        """Return the shares of n queries and all documents, (n, N) float32, which equal `shares` to the bit.
-
-        Args:
-            queries: Results of `words.query_terms`.
-        """
+        """Return the shares of n queries and all documents, (n, N) float32, which equal `shares` to the bit."""
         shares = np.empty((len(queries), len(self)), dtype=np.float32)
         for row, query_terms in zip(shares, queries, strict=True):
             codes, total = self._codes(query_terms)

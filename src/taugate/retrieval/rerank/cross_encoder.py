@@ -62,7 +62,7 @@ class PairGraph:
             raise EncoderError(f"{path}: has inputs other than {', '.join(INPUTS)}")
 
     def batches(self, lengths: Sequence[int]) -> Iterator[list[int]]:
-        """Yield positions of pairs of one padded length, shortest first, of _BATCH_TOKENS tokens at most or one pair."""
+        """Yield positions of pairs of one padded length, shortest first: up to _BATCH_TOKENS tokens, or one pair."""
         padded = [self._padded(length) for length in lengths]
         order = sorted(range(len(padded)), key=padded.__getitem__)
         for length, group in itertools.groupby(order, key=padded.__getitem__):
