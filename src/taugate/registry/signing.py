@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 PASSPHRASE = "TAUGATE_SIGNING_PASSPHRASE"  # noqa: S105 (the variable that holds it)
+SIGNING_KEY = "TAUGATE_SIGNING_KEY"  # file of the key that signs new releases
 TRUSTED_KEYS = "TAUGATE_TRUSTED_KEYS"
 
 
@@ -68,6 +69,6 @@ def signing_key(path: Path | None, *, promoting: bool) -> "Ed25519PrivateKey | N
     if trusted is not None and (key is None or key_id(key.public_key()) not in trusted.keys):
         raise InputError(
             f"{TRUSTED_KEYS} {trusted.source}: no service that trusts these keys would load the new release; "
-            "give --sign-with one of them, or --no-promote"
+            f"name one of them in {SIGNING_KEY}, or give --no-promote"
         )
     return key

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from taugate.cli.terminal.settings_file import SECTION, key_rows, settings_option, warn_of_keys
+from taugate.cli.terminal.settings_file import SECTION, key_rows, settings_option, warn_of_moved
 from taugate.data.judgements import TEST
 from taugate.data.lines import read_lines
 from taugate.data.queries import check_first_lines, check_folder
@@ -116,9 +116,17 @@ class OptionGroup(NamedTuple):
 
 
 class Option(click.Option):
-    """An option that belongs to a group; None for the options without a group."""
+    """An option that belongs to a group; None for the options without a group.
+
+    `variable` is the environment variable that took its place; the option is hidden, and using it prints a notice.
+    """
 
     group: OptionGroup | None = None
+
+    def __init__(self, *arguments: Any, variable: str | None = None, **keywords: Any) -> None:  # noqa: ANN401 (Click's)
+        super().__init__(*arguments, **keywords)
+        self.variable = variable
+        self.hidden |= variable is not None
 
 
 class Argument(click.Argument):
@@ -192,8 +200,7 @@ class Command(click.Command):
         names = {name: option.required for option in parameters for name in option.opts if name.startswith("--")}
         end = args.index("--") if "--" in args else len(args)
         rest = super().parse_args(ctx, [*(_completed(word, names) for word in args[:end]), *args[end:]])
-        if self.keys:
-            warn_of_keys(ctx, self.keys)
+        warn_of_moved(ctx, self.keys)
         return rest
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 (Click's own type)
@@ -232,9 +239,12 @@ class Command(click.Command):
             more = f"{hidden} more options" if hidden else "keys of --settings"
             formatter.write_paragraph()
             formatter.write_text(f"{more}: {ctx.command_path} --help-all")
-        elif self.keys:
-            with formatter.section(SECTION):
-                formatter.write_dl(key_rows(self, self.keys))
+            return
+        variables = [(name, option.help or "") for option in self.params if (name := getattr(option, "variable", None))]
+        for title, rows in ((SECTION, key_rows(self, self.keys)), ("environment variables", variables)):
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
 
 
 class Group(click.Group):

@@ -78,8 +78,8 @@ def text_line(record: logging.LogRecord) -> bytes:
 class LineLogHandler(QueueHandler):
     """Queues records as lines, and drops them while the queue is full; `on_drop` is called for each dropped line.
 
-    The queue is a SimpleQueue whose length is checked here: queue.Queue has a limit, but its locks are Python code that
-    every request would run.
+    The queue is a SimpleQueue whose length is checked here: queue.Queue has a limit, but its locks are Python code
+    that every request would run.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -114,8 +114,8 @@ class LineLogHandler(QueueHandler):
 class _LineWriter(QueueListener):
     """Writes lines in batches ten times a second, and at once if `hurry` is set.
 
-    A thread that woke up for each line would take the interpreter lock from the event loop each time, which would get
-    it back late in a busy process. kill -9 loses the last tenth of a second.
+    A thread that woke up for each line would take the interpreter lock from the event loop each time, which would
+    get it back late in a busy process. kill -9 loses the last tenth of a second.
     """
 
     def __init__(self, lines: "queue.SimpleQueue[bytes | None]", descriptor: int) -> None:
@@ -192,17 +192,11 @@ def count_dropped_lines(count: Callable[[], object]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class SpanRef:
-    """A reference to a span.
+    """A reference to a span."""
 
-    Attributes:
-        trace_id: 32 hexadecimal digits.
-        span_id: 16 hexadecimal digits.
-        sampled: Whether the trace is recorded.
-    """
-
-    trace_id: str
-    span_id: str
-    sampled: bool
+    trace_id: str  # 32 hexadecimal digits
+    span_id: str  # 16 hexadecimal digits
+    sampled: bool  # whether the trace is recorded
 
     @classmethod
     def of(cls, headers: Iterable[tuple[bytes, bytes]]) -> Self | None:
@@ -238,10 +232,8 @@ class Trace:
         self.stages: list[_Stage] = []
 
     def add(self, name: str, began: float, ended: float, queries: int) -> None:
-        """Add a stage by its name in the metrics, and the readings of time.perf_counter() at its begin and its end.
-
-        `queries` is the number of queries that were processed together.
-        """
+        """Add a stage by its name in the metrics, and the readings of time.perf_counter() at its begin and its end."""
+        # `queries` is the number of queries that were processed together.
         if len(self.stages) < _MAX_STAGES:
             self.stages.append(_Stage(name, self.unix_time(began), self.unix_time(ended), queries))
 
@@ -251,11 +243,7 @@ class Trace:
 
 
 def check_installed(endpoint: str | None) -> None:
-    """Check that OpenTelemetry is installed if there is an endpoint, the URL of a collector.
-
-    Raises:
-        InputError: If OpenTelemetry is not installed.
-    """
+    """Check that OpenTelemetry is installed if there is an endpoint, the URL of a collector."""
     try:
         installed = endpoint is None or find_spec("opentelemetry.exporter.otlp.proto.http") is not None
     except ModuleNotFoundError:  # a parent package is missing
