@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.data.corpus import CORPUS, spool_corpus
-from taugate.data.editing import judgement_lines
 from taugate.data.judgements import (
     GENERATED,
     TRAFFIC,
@@ -24,7 +23,7 @@ from taugate.data.judgements import (
 )
 from taugate.data.labelled_queries import LabelledQueries, LabelledQuery, OtherQueries, is_same_text, left_out_notes
 from taugate.data.lines import stored_file
-from taugate.data.queries import PEOPLE, QUERIES, DatasetQuery, check_folder, read_queries
+from taugate.data.queries import PEOPLE, QUERIES, DatasetQuery, check_folder, judgement_lines, read_queries
 from taugate.data.questions import OffTopicQuestion, off_topic_questions
 from taugate.data.vectors import DatasetVectors
 from taugate.errors import InputError

@@ -24,7 +24,7 @@ from taugate.release.layout import CURRENT, KNOWN_PAIRS, RERANKER_FOLDER, SHADOW
 from taugate.release.manifest import ReleaseManifest
 from taugate.release.search_records import read_pairs
 from taugate.release.verify import TrustedKeys, verify
-from taugate.retrieval.engines.connect import engine_from_environment, open_verified
+from taugate.retrieval.engines.engine import engine_from_environment, open_verified
 from taugate.storage.files import atomic_write, sync_folder
 
 _SECONDS = 120.0  # for all requests to the engine, which read 4,096 rows

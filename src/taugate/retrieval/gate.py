@@ -21,11 +21,10 @@ from taugate.release.layout import REFERENCE
 from taugate.release.manifest import RunManifest
 from taugate.release.queries import Reference
 from taugate.release.verify import TrustedKeys, check_optional_files, verify
-from taugate.retrieval.comparability import NotComparable
 from taugate.retrieval.cut import cut
 from taugate.retrieval.folders import ModelsFolder
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.query import Answer, Query
+from taugate.retrieval.query import Answer, NotComparable, Query
 
 # Far more than any retriever lists, and few enough to check in milliseconds.
 MAX_RESULTS = 10_000

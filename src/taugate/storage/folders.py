@@ -267,3 +267,9 @@ def write_cached(cached: Path, fill: Callable[[Path], None]) -> None:
         raise InputError(
             f"{cached.parent}: cannot store the exported encoder ({error}); set TAUGATE_CACHE to another folder"
         ) from error
+
+
+def check_releases_exist(releases: Path) -> None:
+    """Raise ReleaseError if there is no such directory."""
+    if not releases.is_dir():
+        raise ReleaseError(f"{releases}: no such directory; `taugate calibrate DATA --releases {releases}` creates it")

@@ -37,9 +37,9 @@ from taugate.policy.arrays import Float32, map_dense, require_in_memory
 from taugate.release.layout import ENCODER_FOLDER
 from taugate.retrieval.documents.store import DocumentStore
 from taugate.retrieval.encoder.encoder import ExportedEncoder
+from taugate.retrieval.folders import EncoderFolder
 from taugate.retrieval.index.approximate import AnyIndex
 from taugate.retrieval.index.hybrid import vector_index, words_of
-from taugate.retrieval.loading import EncoderFolder
 from taugate.retrieval.reader import Release
 from taugate.retrieval.vectors import Projection
 

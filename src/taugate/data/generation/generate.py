@@ -23,10 +23,9 @@ import regex
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from taugate.data.corpus import CORPUS, text_and_title
-from taugate.data.editing import QueryFile, replace_queries, sole_writer
 from taugate.data.judgements import GENERATED, Judgement, JudgementLine
 from taugate.data.lines import read_objects, required_id
-from taugate.data.queries import DatasetQuery, Origin, check_folder
+from taugate.data.queries import DatasetQuery, Origin, QueryFile, check_folder, replace_queries, sole_writer
 from taugate.errors import InputError
 from taugate.retrieval.index.words import UNSPACED
 from taugate.storage.files import atomic_write, read_bounded

@@ -14,11 +14,10 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from taugate.data.beir import Dataset, read_dataset
-from taugate.data.editing import QueryFile, replace_queries, sole_writer
 from taugate.data.generation.generate import check_request, free_id, normalized, sampling_key
 from taugate.data.generation.term_index import DATES, Term, TermIndex, asks_amount, index_terms, opposite, stem
 from taugate.data.judgements import GENERATED
-from taugate.data.queries import NEAR_MISS_KINDS, DatasetQuery, NearMissKind
+from taugate.data.queries import NEAR_MISS_KINDS, DatasetQuery, NearMissKind, QueryFile, replace_queries, sole_writer
 from taugate.data.questions import QuestionRule
 from taugate.errors import InputError
 

@@ -11,9 +11,8 @@ from typing import cast
 
 import orjson
 
-from taugate.data.editing import QueryFile, sole_writer
 from taugate.data.lines import read_objects, required_id, required_text, stored_file
-from taugate.data.queries import QUERIES
+from taugate.data.queries import QUERIES, QueryFile, sole_writer
 from taugate.data.questions import off_topic_sent
 from taugate.data.runs.search_request import Fields, StoreSearch
 from taugate.errors import InputError

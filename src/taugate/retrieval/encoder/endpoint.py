@@ -23,8 +23,7 @@ import orjson
 from taugate.errors import EncoderError, EncoderUnavailable, InputError, TextRefused
 from taugate.policy.arrays import Float32
 from taugate.release.encoder import CONFIG, Dialect, EncoderConfig, EndpointRecord, Role
-from taugate.retrieval.encoder.encoder import ExportedEncoder, Tokens, read_config
-from taugate.retrieval.encoder.endpoint_access import KEY_FILE, PATHS, URL, EndpointAccess
+from taugate.retrieval.encoder.encoder import KEY_FILE, PATHS, URL, EndpointAccess, ExportedEncoder, Tokens, read_config
 from taugate.storage.files import sha256_files
 from taugate.storage.http_client import AttemptFailed
 from taugate.storage.json_endpoint import (

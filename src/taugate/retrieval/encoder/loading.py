@@ -9,8 +9,7 @@ import numpy as np
 from taugate.errors import NoEncoder
 from taugate.policy.arrays import Float32
 from taugate.release.encoder import EncoderConfig, Role
-from taugate.retrieval.encoder.encoder import ExportedEncoder, Tokens, read_config
-from taugate.retrieval.encoder.endpoint_access import EndpointAccess
+from taugate.retrieval.encoder.encoder import EndpointAccess, ExportedEncoder, Tokens, read_config
 from taugate.storage.files import sha256_json
 
 VECTORS = "vectors"  # names them if an encoder is to be named

@@ -22,11 +22,10 @@ from taugate.policy.score_relevance import RerankerScale
 from taugate.release.encoder import DATA, MODEL, TOKENIZER, WEIGHTS, Precision
 from taugate.release.layout import RERANKER_CONFIGS
 from taugate.release.search_records import RerankerKind
-from taugate.retrieval.encoder.bert import BertModel, kernel_path
-from taugate.retrieval.encoder.graph import load_session
-from taugate.retrieval.encoder.tokenizer import load_tokenizer
+from taugate.retrieval.encoder.bert import BertModel, kernel_path, load_session
+from taugate.retrieval.encoder.encoder import load_tokenizer
 from taugate.retrieval.hardware import processors
-from taugate.retrieval.rerank.reranker import checked_scores
+from taugate.retrieval.rerank.stage import checked_scores
 from taugate.storage.files import read_bounded, sha256_files
 from taugate.storage.tensors import Arrays, map_tensors
 
