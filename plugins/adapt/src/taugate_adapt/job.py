@@ -14,7 +14,7 @@ from taugate.calibration.comparison.measures import OtherTexts, ParaphrasedQueri
 from taugate.calibration.encoding.source import model_folder
 from taugate.calibration.metrics.embeddings import isotropy
 from taugate.calibration.progress import Job
-from taugate.data.generation.prompt import LanguageModel
+from taugate.data.generation.language_model import LanguageModel
 from taugate.errors import EncoderError, TaugateError
 from taugate.release.adaptation import AdaptationRecord, RecipeTrial, StageRecord, TrainingRecord
 from taugate.retrieval.encoder.encoder import ExportedEncoder

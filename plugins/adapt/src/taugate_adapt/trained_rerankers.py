@@ -34,9 +34,8 @@ from taugate.release.encoder import Role
 from taugate.release.layout import TOKEN_VECTORS
 from taugate.retrieval.documents.store import Documents
 from taugate.retrieval.rerank.cross_encoder import CrossEncoder
-from taugate.retrieval.rerank.late_interaction import LateInteraction
-from taugate.retrieval.rerank.reranker import Reranker, TextReranker
-from taugate.retrieval.rerank.token_encoder import TokenEncoder
+from taugate.retrieval.rerank.late_interaction import LateInteraction, TokenEncoder
+from taugate.retrieval.rerank.stage import Reranker, TextReranker
 from taugate_adapt.training.cross_encoding import HARDER, ScoredPairs, new_cross_encoder, train_cross_encoder
 from taugate_adapt.training.plan import TextSeconds
 from taugate_adapt.training.run import InOrder, Schedule, TrainingRun

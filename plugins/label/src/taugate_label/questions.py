@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from taugate.data.corpus import CORPUS, read_corpus
-from taugate.data.editing import QueryFile, replace_queries
 from taugate.data.generation.generate import (
     Losses,
     check_request,
@@ -16,7 +15,7 @@ from taugate.data.generation.generate import (
     sample_documents,
     sampling_key,
 )
-from taugate.data.generation.prompt import Completion, Prompt, ReplyCache, query_in
+from taugate.data.generation.language_model import Completion, Prompt, ReplyCache, query_in
 from taugate.data.judgements import (
     GENERATED,
     CorpusIds,
@@ -28,7 +27,7 @@ from taugate.data.judgements import (
     splits_in,
 )
 from taugate.data.lines import read_lines, stored_file
-from taugate.data.queries import DatasetQuery
+from taugate.data.queries import DatasetQuery, QueryFile, replace_queries
 from taugate.data.questions import QuestionRule
 from taugate.errors import InputError
 from taugate_label.question_prompt import (

@@ -130,13 +130,13 @@ def _why(manifest: Mapping[str, Json]) -> str:
 )
 def verify_releases(releases: Path, id: str | None, trusted_keys: Path | None) -> int:
     """Check every digest, of all releases by default; any failure gives exit code 1."""
-    from taugate.registry import signing  # loads NumPy, which the other actions do without
+    from taugate.registry import writer  # loads NumPy, which the other actions do without
     from taugate.registry.promotion import verify_with_collection
 
     names = release_ids(releases)
     if id:
         names = [match_id(names, id, str(releases))]
-    failed, trusted = 0, signing.trusted_keys(trusted_keys)
+    failed, trusted = 0, writer.trusted_keys(trusted_keys)
     for name in names:
         try:
             verify_with_collection(find(releases, name), trusted)

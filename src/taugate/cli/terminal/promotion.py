@@ -14,7 +14,7 @@ from taugate.cli.terminal.options import Appearance, number_or, option
 from taugate.cli.terminal.output import say
 from taugate.errors import InputError
 from taugate.evidence.options import Options
-from taugate.registry.signing import SIGNING_KEY, signing_key, trusted_keys
+from taugate.registry.writer import SIGNING_KEY, signing_key, trusted_keys
 
 PROMOTION = OptionGroup("promotion", "by default, a release with a threshold is promoted")
 RULE = ("max_accuracy_drop", "max_kept_increase", "promote_if")  # the fields that set a rule
