@@ -50,12 +50,12 @@ if TYPE_CHECKING:  # needs the extra `calibration`
 # What a first month leaves alone; a settings file has it.
 RULE_KEYS = (
     "method", "bootstraps", "sample_size", "overlap_percentile", "guarantee", "metric", "confidence",
-    "count_at_most", "drawn", "relevant_from", "seed", "holdout",
+    "count_at_most", "drawn", "relevant_from", "seed",
 )  # fmt: skip
 _KEYS = (
-    *RULE_KEYS, "projection", "retention", "precision", "lexical", "index", "gate_confidence", "margin", "accept", "strata",
-    "rerank_candidates", "accept_vectors", "query_prompt", "document_prompt", "max_length",
-    "similarity", "dimensions", "encoder_key_file",
+    *RULE_KEYS, "projection", "retention", "precision", "lexical", "index", "gate_confidence", "margin",
+    "accept", "strata", "rerank_candidates", "accept_vectors", "query_prompt", "document_prompt", "max_length",
+    "similarity", "model", "dimensions", "encoder_key_file",
 )  # fmt: skip
 # What most calibrations decide by; --help shows these, --help-all every option.
 _COMMON = (

@@ -252,5 +252,9 @@ def _points(interval: Interval) -> str:
 
 
 command = command_of(
-    "compare", run, CompareOptions, keys=("max_loss", "metric", "margin", "lexical", "measures", "relevant_from", "seed"), lexical=LEXICAL
+    "compare",
+    run,
+    CompareOptions,
+    keys=("k", "max_loss", "metric", "margin", "lexical", "measures", "relevant_from", "seed", "verbose"),
+    lexical=LEXICAL,
 )
