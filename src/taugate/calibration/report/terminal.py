@@ -29,14 +29,7 @@ _EVERY_CANDIDATE = (
 
 @dataclass(frozen=True)
 class SourceRow:
-    """One source of estimates; each value is formatted, with its interval.
-
-    Attributes:
-        name: Name of the source.
-        accuracy: Accuracy.
-        loss: Loss at τ.
-        tau: Safe τ.
-    """
+    """One source of estimates; each value is formatted, with its interval."""
 
     name: str
     accuracy: tuple[str, str]

@@ -7,8 +7,8 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.calibration.metrics.judging import OwnPassages, search_excluding_own
-from taugate.calibration.relevance.probes import LabelledSearch, ResultScorer
+from taugate.calibration.metrics.inputs import OwnPassages, search_excluding_own
+from taugate.calibration.relevance import LabelledSearch, ResultScorer
 from taugate.errors import InputError
 from taugate.evidence.clusters import SamplingUnits
 from taugate.evidence.few_labels.population import (
@@ -43,23 +43,14 @@ from taugate.retrieval.index.top_k import TopK
 
 @dataclass(frozen=True)
 class FewLabels:
-    """Few judged queries and many unjudged ones, searched and scored.
+    """Few judged queries and many unjudged ones, searched and scored."""
 
-    Attributes:
-        population: All queries; the judged ones are the answerable queries, then the unanswerable ones.
-        relevant: (n, K), judgements of the results by people.
-        units: Sampling units of the judged queries.
-        judged: The answerable judged queries with their results.
-        splits: Splits that were read.
-        machine: Machine that scored the results, None without unjudged queries.
-    """
-
-    population: QueryPopulation
-    relevant: NDArray[np.bool_]
+    population: QueryPopulation  # all queries; the judged ones are the answerable queries, then the unanswerable ones
+    relevant: NDArray[np.bool_]  # (n, K), judgements of the results by people
     units: SamplingUnits
-    judged: JudgedQueries
+    judged: JudgedQueries  # the answerable judged queries with their results
     splits: Sequence[str]
-    machine: Machine | None
+    machine: Machine | None  # machine that scored the results, None without unjudged queries
 
     @classmethod
     def of(cls, search: LabelledSearch, seed: int) -> "FewLabels | None":
@@ -71,9 +62,6 @@ class FewLabels:
             search: The searched data set, with the judged queries.
             seed: Seed of the division of the generated queries into those that fit the machine and those that
                 recalibrate it.
-
-        Raises:
-            InputError: If no answerable query was completely judged.
         """
         dataset, judged, unanswerable = search.dataset, search.judged, search.unanswerable
         additional = dataset.other_queries
@@ -162,7 +150,6 @@ class FewLabels:
 
         Args:
             measured: Metrics of the judged answerable queries, counted without weights.
-            policy: Policy in force.
         """
         kept = self._kept(policy.tau)
         answerable = kept[: len(self.judged)]
@@ -185,12 +172,7 @@ class FewLabels:
         )
 
     def record(self, policy: PolicyRecord, rule: ThresholdRule) -> LabelsRecord:
-        """Record the estimates from labels alone, from the machine alone and from both together.
-
-        Args:
-            policy: Policy in force.
-            rule: Requested rule.
-        """
+        """Record the estimates from labels alone, from the machine alone and from both together."""
         accuracy, loss = self._accuracy(), self._loss(policy.tau, CONFIDENCE)
         max_loss = rule.max_loss if policy.statement == "labels" else None
         population, unjudged = self.population, self.population.unjudged
@@ -296,10 +278,7 @@ def _machine_scores(
     """Return the machine with its scores of judged and unjudged queries; without the latter, scores are similarities.
 
     Args:
-        search: The searched data set.
         unjudged_own: Passages that are the unjudged queries themselves.
-        top: Results of the judged queries.
-        seed: As in `FewLabels.of`.
     """
     encoded, index, k = search.encoded, search.index, top.scores.shape[1]
     if encoded.unjudged is None or not len(encoded.unjudged):

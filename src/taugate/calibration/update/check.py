@@ -24,10 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.calibration.encoding.cache import UNKNOWN, CorpusChanges, CorpusDigests
-from taugate.calibration.metrics.inputs import units_of
-from taugate.calibration.metrics.judging import OwnPassages, exclude_own, max_own_passages
-from taugate.calibration.relevance.probes import LabelledSearch
-from taugate.calibration.settings.update import UpdateSettings
+from taugate.calibration.metrics.inputs import OwnPassages, exclude_own, max_own_passages, units_of
+from taugate.calibration.relevance import LabelledSearch
+from taugate.calibration.settings import UpdateSettings
 from taugate.calibration.study.reranked import RerankedCandidates, RerankedSearch, score_pairs
 from taugate.data.beir import Dataset
 from taugate.data.labelled_queries import LabelledQuery
@@ -51,27 +50,15 @@ _METRICS = {"accuracy": "accuracy", "ndcg": "NDCG"}
 
 @dataclass(frozen=True)
 class ThresholdCheck:
-    """The comparison of both corpora.
+    """The comparison of both corpora."""
 
-    Attributes:
-        units: Sampling units of the queries that both corpora can answer.
-        before: Mean of the metric at τ over these queries on the old corpus.
-        now: The same on the new corpus.
-        loss: Loss of the average unit, with one-sided limits at CONFIDENCE each.
-        margin: The largest loss allowed.
-        widened: Whether the margin is above the default because the labels cannot show less.
-        unpaired: Number of queries that are only about new documents.
-        metric: Name of the metric.
-        name: What is checked.
-    """
-
-    units: SamplingUnits
-    before: float
+    units: SamplingUnits  # sampling units of the queries that both corpora can answer
+    before: float  # mean of the metric at τ over these queries on the old corpus
     now: float
-    loss: Interval
+    loss: Interval  # loss of the average unit, with one-sided limits at CONFIDENCE each
     margin: float
-    widened: bool
-    unpaired: int
+    widened: bool  # whether the margin is above the default because the labels cannot show less
+    unpaired: int  # number of queries that are only about new documents
     metric: str
     name: str = "the threshold"
 
@@ -94,19 +81,12 @@ class ThresholdCheck:
 
 
 class PairedQueries(NamedTuple):
-    """The queries that both corpora can answer.
+    """The queries that both corpora can answer."""
 
-    Attributes:
-        rows: (q,) positions among the answerable queries.
-        queries: The queries.
-        vectors: (q, d) float32.
-        own_passages: Positions in the old corpus that are excluded from the results of each query.
-    """
-
-    rows: NDArray[np.int64]
+    rows: NDArray[np.int64]  # (q,) positions among the answerable queries
     queries: list[LabelledQuery]
-    vectors: QueryVectors
-    own_passages: OwnPassages
+    vectors: QueryVectors  # (q, d) float32
+    own_passages: OwnPassages  # positions in the old corpus that are excluded from the results of each query
 
 
 # Returns the (q, K) results of the queries in the old corpus, and the mask of those that were kept, as the release did.
@@ -121,19 +101,7 @@ def check_threshold(
     policy: PolicyRecord,
     settings: UpdateSettings,
 ) -> ThresholdCheck:
-    """Compare the policy's metric at τ before and after an update.
-
-    Args:
-        results_before: Searches the old corpus.
-        before: Digests of its documents.
-        search: The updated corpus with the results of its labelled queries.
-        scored: Scores of these queries.
-        policy: The release's policy.
-        settings: Settings of the update.
-
-    Raises:
-        InputError: If no query can be answered by both corpora.
-    """
+    """Compare the policy's metric at τ before and after an update."""
     dataset, vectors = search.dataset, search.encoded.answerable
     grades_before = _grades_before(before, dataset)
     pairs = np.array([row for row, of in enumerate(grades_before) if max(of.values(), default=0) > 0], dtype=np.int64)
@@ -209,18 +177,11 @@ def first_stage_before(release: Release, paired: PairedQueries) -> tuple[TopK, M
 
 @dataclass(frozen=True)
 class SecondStageBefore:
-    """Ranks the candidates of the old corpus, of which those in the new one have their scores already.
-
-    Attributes:
-        release: The open release, with two stages.
-        second: Its second stage.
-        after: The search of the new corpus by the same reranker.
-        changes: Changes of the corpus.
-    """
+    """Ranks the candidates of the old corpus, of which those in the new one have their scores already."""
 
     release: Release
     second: SecondStage
-    after: RerankedSearch
+    after: RerankedSearch  # the search of the new corpus by the same reranker
     changes: CorpusChanges
 
     def __call__(self, paired: PairedQueries) -> tuple[TopK, Mask]:

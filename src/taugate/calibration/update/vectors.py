@@ -51,15 +51,7 @@ _COMPARED, _SAME_MODEL = 1000, 0.95
 def encode_changes(
     dataset: Dataset, changes: CorpusChanges, release: Release, encoders: Encoders, job: Job
 ) -> EncodedDataset:
-    """Encode the texts that are new since the current release, and all queries.
-
-    Args:
-        dataset: The updated corpus with its queries.
-        changes: Changes since the release.
-        release: The open release.
-        encoders: Its encoders.
-        job: Reports progress and warnings, and times the stages.
-    """
+    """Encode the texts that are new since the current release, and all queries."""
     if dataset.vectors is not None:
         warn_of_longer(dataset.vectors.documents, encoders.documents.config, job)
         return _own_vectors(own_dataset(dataset, dataset.vectors, job), changes, release)
@@ -78,11 +70,7 @@ def encode_changes(
 
 
 def _own_vectors(encoded: EncodedDataset, changes: CorpusChanges, release: Release) -> EncodedDataset:
-    """Return vectors that came with the newer corpus, projected as those of the release.
-
-    Raises:
-        InputError: If another model has made them.
-    """
+    """Return vectors that came with the newer corpus, projected as those of the release."""
     projection, index = release.retriever.projection, vector_index(release.retriever.index)
     documents = _projected(projection, encoded.documents)
     kept = np.flatnonzero(changes.sources != UNKNOWN)
@@ -140,15 +128,7 @@ def _truncated(documents: DocumentStore, changes: CorpusChanges, release: Releas
 
 
 def release_encoders(folder: Path, release: Release) -> Encoders:
-    """Load the encoders that a release was calibrated with.
-
-    Args:
-        folder: Folder of the release.
-        release: The open release.
-
-    Raises:
-        ReleaseError: If they give other results on this machine.
-    """
+    """Load the encoders that a release was calibrated with."""
     manifest = release.manifest
     if release.precision != manifest.answering.precision:
         raise ReleaseError(
@@ -173,9 +153,6 @@ def accept_index(
 
     Args:
         inputs: The updated corpus with its queries, and the settings of the update.
-        release: The open release.
-        encoders: Its encoders.
-        encoded: Vectors of the updated corpus, by these encoders.
     """
     manifest = release.manifest
     dataset, lexical, before = inputs.dataset, None, words_of(release.retriever.index)

@@ -77,7 +77,7 @@ def check_paths(command: str, arguments: Sequence[str], options: Mapping[str, st
         from taugate.data.runs.recording import read_run_queries  # loads pydantic
 
         read_run_queries(paths[0])
-    elif command in _LABELLED | {"encode", "queries", "judge"} and paths and "://" not in arguments[0]:
+    elif command in _LABELLED | {"encode", "queries", "judge"} and paths and _is_path(arguments[0]):
         check_folder(paths[0])
         if command != "judge":
             check_first_lines(paths[0], options.get("--split", TEST) if command in _LABELLED else None)
@@ -93,6 +93,15 @@ def check_paths(command: str, arguments: Sequence[str], options: Mapping[str, st
             raise ReleaseError(
                 f"{releases}: no release is current; run `taugate calibrate DATA --releases {releases}` first"
             )
+
+
+def _is_path(data: str) -> bool:
+    """Return whether a data set is a folder, neither a URL nor a name such as `beir:scifact`."""
+    if ":" not in data:
+        return True
+    from taugate.data.named import named  # loads NumPy
+
+    return "://" not in data and named(data) is None
 
 
 def _check_files(command: str, paths: Sequence[Path], options: Mapping[str, str]) -> None:

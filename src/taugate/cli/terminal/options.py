@@ -62,7 +62,7 @@ def option(default: Any, text: str, metavar: str | None = None) -> Any:  # noqa:
 Data = Annotated[
     str,
     Appearance("DATA", type=click.Path(), positional=True),
-    Field(description="folder, or URL in object storage, with corpus.jsonl, queries.jsonl, qrels/"),
+    Field(description="folder or URL with corpus.jsonl, queries.jsonl, qrels/, or a name such as beir:scifact"),
 ]
 DataFolder = Annotated[
     Path, Appearance("DATA", positional=True), Field(description="folder of the data set, with corpus.jsonl")
