@@ -30,11 +30,7 @@ class AdaptOptions(ModelOptions, AdaptationSettings):
     as_json: AsJson = False
 
     def writer(self) -> "LanguageModel | None":
-        """Return the language model that paraphrases, or None if rules do.
-
-        Raises:
-            InputError: If an option of language models is given with rules.
-        """
+        """Return the language model that paraphrases, or None if rules do."""
         if self.paraphrases != "rules":
             return self.language_model("--paraphrases", self.paraphrases)
         part(ModelOptions, self).refuse_model("rules use no model; add --paraphrases local or --paraphrases endpoint")
