@@ -13,6 +13,7 @@ import click
 from pydantic import ValidationError
 
 from taugate.cli.release.action import action, release_argument
+from taugate.cli.terminal.command import Option
 from taugate.cli.terminal.output import aligned, print_result, printable, say
 from taugate.errors import ReleaseError
 from taugate.policy.names import PLAIN, shown_tau
@@ -124,6 +125,9 @@ def _why(manifest: Mapping[str, Json]) -> str:
 @release_argument("all")
 @click.option(
     "--trusted-keys",
+    cls=Option,
+    variable="TAUGATE_TRUSTED_KEYS",  # registry.signing, whose import loads NumPy
+    envvar="TAUGATE_TRUSTED_KEYS",
     metavar="PATH",
     type=click.Path(path_type=Path),
     help="public keys (PEM), one of which must have signed it",
