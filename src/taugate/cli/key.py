@@ -12,7 +12,7 @@ import orjson
 from taugate.cli.terminal.command import Group
 from taugate.cli.terminal.output import aligned, print_result, say
 from taugate.errors import InputError
-from taugate.service.access.keys import KeyScope, check_keys, digest, parse_keys
+from taugate.service.access.authorization import KeyScope, check_keys, digest, parse_keys
 from taugate.storage.files import Json, atomic_write
 from taugate.storage.folders import exclusive_lock
 
@@ -131,8 +131,6 @@ def _change_file(path: Path, change: Callable[[Entries], Entries], show: Callabl
     """Change the file of keys under a lock: two commands at once would undo each other's changes.
 
     Args:
-        path: The file.
-        change: Returns the new entries.
         show: Called before the file is replaced: a key that could not be printed must not be accepted.
     """
 

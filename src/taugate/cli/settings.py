@@ -33,7 +33,7 @@ def run(as_json: bool, **flags: Any) -> int:  # noqa: ANN401 (of the types of th
             hint = f"; did you mean {nearest}?" if nearest else ""
             say(f"warning: {printable(name)} is set, but is not a setting{hint}")
         for name, use in former_variables(os.environ).items():
-            say(f"warning: {printable(name)} is a former name (docs/compatibility.md); use {use}")
+            say(f"warning: {printable(name)} is a former name; use {use}")
     return 0
 
 

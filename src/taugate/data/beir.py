@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.data.corpus import CORPUS, spool_corpus
-from taugate.data.editing import judgement_lines
 from taugate.data.judgements import (
     GENERATED,
     TRAFFIC,
@@ -24,7 +23,7 @@ from taugate.data.judgements import (
 )
 from taugate.data.labelled_queries import LabelledQueries, LabelledQuery, OtherQueries, is_same_text, left_out_notes
 from taugate.data.lines import stored_file
-from taugate.data.queries import PEOPLE, QUERIES, DatasetQuery, check_folder, read_queries
+from taugate.data.queries import PEOPLE, QUERIES, DatasetQuery, check_folder, judgement_lines, read_queries
 from taugate.data.questions import OffTopicQuestion, off_topic_questions
 from taugate.data.vectors import DatasetVectors
 from taugate.errors import InputError
@@ -83,35 +82,17 @@ class Dataset(LabelledQueries):
 
 @dataclass(frozen=True)
 class OpenDataset:
-    """A data set whose documents and queries have been read; its splits are read one by one.
-
-    Attributes:
-        folder: Folder of the data set.
-        documents: Documents in the order of corpus.jsonl.
-        ids: Ids of the documents.
-        queries: Queries by id, in the order of queries.jsonl.
-        vectors: See Dataset.
-    """
+    """A data set whose documents and queries have been read; its splits are read one by one."""
 
     folder: Path
-    documents: DocumentStore
+    documents: DocumentStore  # documents in the order of corpus.jsonl
     ids: CorpusIds
-    queries: Mapping[str, DatasetQuery]
+    queries: Mapping[str, DatasetQuery]  # queries by id, in the order of queries.jsonl
     vectors: DatasetVectors | None = None
 
     @classmethod
     def read(cls, folder: Path, split: str, spool: Path, *, own_vectors: bool = False) -> Self:
-        """Read and check the documents and the queries.
-
-        Args:
-            folder: Folder of the data set.
-            split: Split to name in errors.
-            spool: An empty folder for the documents, which has to outlive the result.
-            own_vectors: Whether to read the vectors that come with the data set.
-
-        Raises:
-            InputError: At the first fault, with file and line.
-        """
+        """Read and check the documents and the queries."""
         check_folder(folder, split)
         corpus, queries = stored_file(folder / CORPUS), stored_file(folder / QUERIES)
         stored_file(folder / qrels_of(split))
@@ -127,14 +108,6 @@ class OpenDataset:
 
         A query that queries.jsonl calls unanswerable belongs to every split if no split judges it. A near miss belongs
         to none then: it is in `Dataset.written_near_misses`.
-
-        Args:
-            split: Split whose judgements are read.
-            earlier_ids: As in `read_dataset`.
-            relevant_from: The lowest grade that answers; None for 1.
-
-        Raises:
-            InputError: If the file of the split cannot be read; LineError if a line of it is invalid.
         """
         unanswerable = {name for name, query in self.queries.items() if not query.answerable}
         path = self.folder / qrels_of(split)
@@ -155,11 +128,7 @@ class OpenDataset:
         return [query for query in self.queries.values() if query.is_near_miss]
 
     def own_passages(self, name: str) -> tuple[int, ...]:
-        """Return the positions of the passages that are the query itself.
-
-        Args:
-            name: Id of the query.
-        """
+        """Return the positions of the passages that are the query itself."""
         judged_id = self.ids.find(name)
         if judged_id is None:
             return ()
@@ -188,12 +157,9 @@ def read_dataset(
     """Read and check a data set.
 
     Args:
-        folder: Folder of the data set.
-        split: Split whose judgements are read.
         spool: An empty folder for the documents, which has to outlive the result.
         earlier_ids: Ids of documents in an earlier version of the corpus; judgements of documents that have been
             removed since are ignored.
-        own_vectors: As in `OpenDataset.read`.
         relevant_from: The lowest grade that answers; None for 1.
 
     Raises:
@@ -229,27 +195,13 @@ def read_people(
     *,
     own_vectors: bool = False,
 ) -> Dataset:
-    """Read the judged queries of several splits as one, with unjudged and generated queries.
-
-    Queries made by a rule or a language model are left out of the judged ones, as they belong to another population. A
-    query judged in two splits counts in the first alone. The weights of each split are scaled to a mean of 1, as the
-    splits were sampled in different ways.
-
-    Users see only results that the service shows. If none of these is relevant, the query may still have an answer, so
-    it is left out. A query that is in the data set only because users judged it is not a random one, so it is not among
-    the unjudged.
-
-    Args:
-        folder: Folder of the data set.
-        splits: Names of files in qrels/; the first names the split of the result.
-        spool: An empty folder for the documents, which has to outlive the result.
-        say: Called with a message about queries that are left out.
-        earlier_ids: As in `read_dataset`.
-        own_vectors: As in `OpenDataset.read`.
-
-    Raises:
-        InputError: At the first fault, with file and line.
-    """
+    """Read the judged queries of several splits as one, with unjudged and generated queries."""
+    # Queries made by a rule or a language model are left out of the judged ones, as they belong to another population.
+    # A query judged in two splits counts in the first alone. The weights of each split are scaled to a mean of 1, as
+    # the splits were sampled in different ways.
+    # Users see only results that the service shows. If none of these is relevant, the query may still have an answer,
+    # so it is left out. A query that is in the data set only because users judged it is not a random one, so it is not
+    # among the unjudged.
     opened = OpenDataset.read(folder, splits[0], spool, own_vectors=own_vectors)
     judged, seen_only, generated_count = _judged(opened, splits, earlier_ids)
     in_order = [judged[name] for name in opened.queries if name in judged]
@@ -315,9 +267,5 @@ def _digests(opened: OpenDataset, splits: Sequence[str]) -> dict[str, str]:
 
 
 def digest_of_splits(digests: Sequence[str]) -> str:
-    """Return one digest for the qrels of several splits.
-
-    Args:
-        digests: Digests of the files, in the order of the splits.
-    """
+    """Return one digest for the qrels of several splits."""
     return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()

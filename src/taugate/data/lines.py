@@ -29,10 +29,7 @@ class LineError(InputError):
     """An error on one line of an input file.
 
     Attributes:
-        path: The file.
         line: Number of the line, from 1.
-        problem: Description of the fault.
-        remedy: How to mend it.
     """
 
     def __init__(self, path: Path, line: int, problem: str, remedy: str) -> None:
@@ -40,14 +37,7 @@ class LineError(InputError):
 
 
 def stored_file(path: Path) -> Path:
-    """Return the path under which a file of a data set is stored: the path itself, or the one with `.gz` after it.
-
-    Args:
-        path: Path without `.gz`; also the result if neither file exists.
-
-    Raises:
-        InputError: If both exist.
-    """
+    """Return the path under which a file of a data set is stored: the path itself, or the one with `.gz` after it."""
     packed = path.with_name(f"{path.name}.gz")
     if path.suffix == ".gz" or not packed.exists():
         return path
@@ -57,17 +47,8 @@ def stored_file(path: Path) -> Path:
 
 
 def read_lines(path: Path, missing: str = _DATA_SET) -> Iterator[tuple[int, str]]:
-    """Yield the number, from 1, and the text of each line, without its line break.
-
-    A byte order mark at the start is skipped, and a packed file is unpacked line by line.
-
-    Args:
-        path: The file, in UTF-8; `stored_file` chooses between plain and packed.
-        missing: Remedy to name if there is no such file.
-
-    Raises:
-        InputError: If the file cannot be read; LineError if a line is too long or not UTF-8.
-    """
+    """Yield the number, from 1, and the text of each line, without its line break."""
+    # A byte order mark at the start is skipped, and a packed file is unpacked line by line.
     path = stored_file(path)
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
@@ -108,17 +89,7 @@ def read_objects(path: Path, missing: str = _DATA_SET) -> Iterator[tuple[int, di
 
 
 def required_text(path: Path, line: int, record: dict[str, Json], name: str) -> str:
-    """Return a field that has to be a string with visible text.
-
-    Args:
-        path: Path of the file, for errors.
-        line: Number of the line, for errors.
-        record: The JSON object.
-        name: Name of the field.
-
-    Raises:
-        LineError: If the field is missing, empty or not a string.
-    """
+    """Return a field that has to be a string with visible text."""
     if name not in record:
         raise LineError(path, line, f'no "{name}"', "every record needs one")
     value = record[name]
@@ -130,17 +101,7 @@ def required_text(path: Path, line: int, record: dict[str, Json], name: str) -> 
 
 
 def required_id(path: Path, line: int, record: dict[str, Json], seen: dict[str, int]) -> str:
-    """Return the record's `_id`, which no earlier record may have; a whole number becomes its decimal digits.
-
-    Args:
-        path: Path of the file, for errors.
-        line: Number of the line, for errors.
-        record: The JSON object.
-        seen: Positions of the earlier records by id; this record is added.
-
-    Raises:
-        LineError: If the id is missing, not valid or already used.
-    """
+    """Return the record's `_id`, which no earlier record may have; a whole number becomes its decimal digits."""
     number = record.get("_id")
     if type(number) is float:
         raise LineError(path, line, f'"_id" {number!r} is not a whole number of 64 bits', "put it in quotes")

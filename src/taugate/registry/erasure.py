@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from taugate.errors import InputError
 from taugate.policy.abstention import AnswerRule, AnswerScore, Signals
 from taugate.policy.arrays import Float32, mean_and_covariance
-from taugate.policy.background import Background, similarity_moments
-from taugate.policy.relevance import Relevance
+from taugate.policy.relevance import Background, Relevance, similarity_moments
 from taugate.registry import writer
 from taugate.registry.after_erasure import kept_promises
 from taugate.registry.catalog import find, unverified_manifest
@@ -43,14 +42,12 @@ from taugate.release.verify import TrustedKeys
 from taugate.retrieval.documents.filters import SortKey, composed, sort_key
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import Document, Documents, DocumentWriter
-from taugate.retrieval.folders import ModelsFolder, RerankerFolder
+from taugate.retrieval.folders import CorpusFolder, EncoderFolder, ModelsFolder, RerankerFolder
 from taugate.retrieval.golden import as_query, check, differences, search
 from taugate.retrieval.index.approximate import AnyIndex, subset
 from taugate.retrieval.index.hybrid import HybridIndex, vector_index, words_of
-from taugate.retrieval.index.lexical import LexicalIndex, lexical_record
+from taugate.retrieval.index.lexical import DocumentWords, LexicalIndex, index_of, lexical_record
 from taugate.retrieval.index.top_k import DocumentSubset
-from taugate.retrieval.index.word_match import DocumentWords, index_of
-from taugate.retrieval.loading import CorpusFolder, EncoderFolder
 from taugate.retrieval.reader import Release, load
 from taugate.retrieval.rerank.late_interaction import TokenVectors, token_vectors_of
 from taugate.retrieval.rerank.stage import SecondStageRule
@@ -73,35 +70,15 @@ the calibration is not included, because it quotes documents.</p>
 
 @dataclass(frozen=True)
 class Erasure:
-    """The outcome of an erasure.
-
-    Attributes:
-        manifest: Manifest of the new release.
-        changed: Number of golden queries with another answer than before.
-        dropped: Number of golden queries removed because only erased documents answer them.
-    """
+    """The outcome of an erasure."""
 
     manifest: Manifest
-    changed: int
-    dropped: int
+    changed: int  # number of golden queries with another answer than before
+    dropped: int  # number of golden queries removed because only erased documents answer them
 
 
 def erase(releases: Path, name: str, ids: Sequence[str], trusted: TrustedKeys | None = None) -> Erasure:
-    """Write a new release without some documents of another one. It is not promoted.
-
-    Args:
-        releases: The releases directory.
-        name: Id of the source release.
-        ids: Ids of the documents to leave out, as in the corpus.
-        trusted: Keys, one of which must have signed the source release; None requires no signature.
-
-    Raises:
-        InputError: If the release is over an engine, lacks one of the ids, or would have too few documents, golden
-            queries or pairs that check an endpoint left. Nothing is written after this or any other error.
-        ReleaseError: If the source release does not verify.
-        EncoderError: If its encoder does not work.
-        OSError: If the release cannot be written.
-    """
+    """Write a new release without some documents of another one. It is not promoted."""
     source = find(releases, name)
     _check_in_process(source)
     with lock_for_reading(source):
@@ -254,12 +231,10 @@ def _signals(
 def _golden_queries(
     release: Release, retriever: Retriever, documents: Sequence[Document]
 ) -> tuple[list[GoldenQuery], int]:
-    """Return the golden queries with their answers from the remaining documents, and how many answers changed.
-
-    A query that only erased documents answer is removed as well, because its text is about them. If an answer is the
-    same, its recorded scores are kept, so that they do not depend on this machine. Scores with a lexical part change if
-    only erased documents have a word of the query.
-    """
+    """Return the golden queries with their answers from the remaining documents, and how many answers changed."""
+    # A query that only erased documents answer is removed as well, because its text is about them. If an answer is the
+    # same, its recorded scores are kept, so that they do not depend on this machine. Scores with a lexical part change
+    # if only erased documents have a word of the query.
     remaining = {name for document in documents for name in (document.id, document.document_id)}
     answerable = [query for query in release.golden if not query.relevant or not remaining.isdisjoint(query.relevant)]
     if not answerable:

@@ -18,13 +18,21 @@ from taugate.release.verify import TrustedKeys, check_optional_files, verify_sea
 from taugate.retrieval import golden
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import Documents
-from taugate.retrieval.encoder.encoder import ExportedEncoder, RequestedPrecision
-from taugate.retrieval.encoder.endpoint_access import EndpointAccess
-from taugate.retrieval.engines.connect import EngineAccess
+from taugate.retrieval.encoder.encoder import EndpointAccess, ExportedEncoder, RequestedPrecision
 from taugate.retrieval.engines.corpus import EngineCorpus
-from taugate.retrieval.folders import ModelsFolder, OpenReranker, RerankerFolder, read_policy
+from taugate.retrieval.engines.engine import EngineAccess
+from taugate.retrieval.folders import (
+    Corpus,
+    CorpusFolder,
+    EncoderFolder,
+    ModelsFolder,
+    OpenReranker,
+    RerankerFolder,
+    encoder_folders,
+    own_vectors,
+    read_policy,
+)
 from taugate.retrieval.index.top_k import Fields, Index
-from taugate.retrieval.loading import Corpus, CorpusFolder, EncoderFolder, encoder_folders, own_vectors
 from taugate.retrieval.rerank.endpoint import reranker_endpoint
 from taugate.retrieval.retriever import Retriever
 from taugate.retrieval.vectors import Projection
@@ -85,7 +93,6 @@ def load(  # noqa: PLR0913, PLR0917 (what a release names may be elsewhere)
     """Verify and open a release, then check that its golden queries score as recorded.
 
     Args:
-        release: Folder of the release.
         threads: Threads of the encoder, by default the processors that this process may use.
         precision: Precision of the encoder. `auto` uses the calibrated encoder or, if this machine cannot run it or its
             scores differ from the recorded ones here, the float32 encoder that the release may also have.
@@ -127,15 +134,7 @@ def _open(
     load_one: Callable[[Path], ExportedEncoder],
     precision: RequestedPrecision,
 ) -> Release:
-    """Open the other parts of a release and check its golden queries.
-
-    Args:
-        release: Folder of the release.
-        manifest: Manifest of the release.
-        corpus: Its corpus.
-        load_one: Loads the encoder in a folder.
-        precision: See `load`.
-    """
+    """Open the other parts of a release and check its golden queries."""
     index, first = corpus.index, manifest.first_stage
     projection = _load_projection(release, manifest, index)
     folder = release if first is manifest else release / FIRST_STAGE_FOLDER

@@ -28,18 +28,8 @@ _STALE_SECONDS = 24 * 3600
 
 
 def acquire(descriptor: int, mode: int, seconds: float = 0) -> bool:
-    """Lock an open file; returns False if another descriptor still holds the lock at the deadline.
-
-    Two descriptors also exclude each other within one process. Closing a descriptor releases its lock.
-
-    Args:
-        descriptor: Descriptor of the file; on NFS, an exclusive lock requires a writable one.
-        mode: SHARED or EXCLUSIVE.
-        seconds: Timeout.
-
-    Raises:
-        OSError: If the file system has no locks.
-    """
+    """Lock an open file; returns False if another descriptor still holds the lock at the deadline."""
+    # Two descriptors also exclude each other within one process. Closing a descriptor releases its lock.
     deadline = time.monotonic() + seconds
     while True:
         try:
@@ -60,17 +50,8 @@ def is_at(descriptor: int, path: Path) -> bool:
 
 
 def open_or_create(path: Path, flags: int) -> int:
-    """Open a file, or create it with its directory's read and write permissions, and return the descriptor.
-
-    All users who may change the directory may then open the file, whatever the umask.
-
-    Args:
-        path: File to open; a symbolic link is refused.
-        flags: Flags of `os.open`.
-
-    Raises:
-        ReleaseError: If the directory is not writable.
-    """
+    """Open a file, or create it with its directory's read and write permissions, and return the descriptor."""
+    # All users who may change the directory may then open the file, whatever the umask.
     flags |= os.O_CLOEXEC | os.O_NOFOLLOW
     try:
         with suppress(FileNotFoundError):
@@ -95,12 +76,8 @@ def exclusive_lock(
 
     Args:
         path: Lock file, created if needed.
-        seconds: Timeout.
         busy: Makes the error that is raised after the timeout, from the name of the holder.
         temporary: Remove the file before the lock is released.
-
-    Raises:
-        ReleaseError: If the directory is not writable.
     """
     while True:
         descriptor = open_or_create(path, os.O_RDWR)
@@ -123,16 +100,7 @@ def exclusive_lock(
 
 
 def acquire_if_possible(descriptor: int, folder: Path, seconds: float = 0) -> bool:
-    """Lock an open file exclusively like `acquire`, but on a volume without locks, warn and return True.
-
-    Args:
-        descriptor: Descriptor of the file.
-        folder: Folder for the warning.
-        seconds: Timeout.
-
-    Raises:
-        OSError: If locking fails for another reason.
-    """
+    """Lock an open file exclusively like `acquire`, but on a volume without locks, warn and return True."""
     try:
         return acquire(descriptor, EXCLUSIVE, seconds)
     except OSError as error:
@@ -154,14 +122,8 @@ def _warn_of_missing_locks(folder: Path, reason: str) -> None:
 
 @contextmanager
 def staging_folder(parent: Path, prefix: str) -> Iterator[Path]:
-    """Create an empty folder to fill, and remove it afterwards unless it was published.
-
-    Abandoned folders with the same prefix are removed first.
-
-    Args:
-        parent: Folder to create it in, which is created if needed.
-        prefix: Start of its name.
-    """
+    """Create an empty folder to fill, and remove it afterwards unless it was published."""
+    # Abandoned folders with the same prefix are removed first.
     parent.mkdir(parents=True, exist_ok=True)
     remove_abandoned(parent, prefix)
     folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
@@ -195,11 +157,7 @@ def _is_abandoned(folder: Path) -> bool:
 
 
 def make_folder(folder: Path) -> None:
-    """Create a folder that the user has named, and its parents.
-
-    Raises:
-        InputError: If it cannot be created.
-    """
+    """Create a folder that the user has named, and its parents. Raises InputError if it cannot be created."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -207,10 +165,8 @@ def make_folder(folder: Path) -> None:
 
 
 def publish_folder(folder: Path, target: Path) -> None:
-    """Rename a staging folder to its final path on the same file system.
-
-    If another writer has published the folder already, that one is kept.
-    """
+    """Rename a staging folder to its final path on the same file system."""
+    # If another writer has published the folder already, that one is kept.
     try:
         folder.rename(target)
     except OSError:
@@ -227,16 +183,10 @@ def link_or_copy(source: Path, target: Path) -> None:
 
 
 def cache_folder() -> Path:
-    """Return the cache folder, which need not exist.
-
-    It is TAUGATE_CACHE, else `taugate` in the user's cache directory: XDG_CACHE_HOME, else `.cache` in the home
-    directory (XDG Base Directory specification). If that is unknown or not writable, as for a container's user without
-    a name, it is a private folder among the temporary files, with one warning per process.
-
-    Raises:
-        InputError: If others can write to that private folder.
-        OSError: If there is no folder for temporary files.
-    """
+    """Return the cache folder, which need not exist."""
+    # It is TAUGATE_CACHE, else `taugate` in the user's cache directory: XDG_CACHE_HOME, else `.cache` in the home
+    # directory (XDG Base Directory specification). If that is unknown or not writable, as for a container's user
+    # without a name, it is a private folder among the temporary files, with one warning per process.
     if chosen := os.environ.get("TAUGATE_CACHE"):
         return Path(chosen)
     folder = _user_cache()
@@ -246,11 +196,9 @@ def cache_folder() -> Path:
 
 
 def set_missing_home() -> None:
-    """Set HOME to a private folder among the temporary files if the user has no home directory.
-
-    Without HOME and an entry in the user database, libraries that write to `~` write to a folder of that name in the
-    working directory, or fail. A HOME that is set is not changed.
-    """
+    """Set HOME to a private folder among the temporary files if the user has no home directory."""
+    # Without HOME and an entry in the user database, libraries that write to `~` write to a folder of that name in the
+    # working directory, or fail. A HOME that is set is not changed.
     if _home() is None:
         with suppress(OSError, InputError):  # `cache_folder` reports it if a cache is needed
             os.environ["HOME"] = str(_private_folder())
@@ -292,12 +240,7 @@ def _private_name() -> str:
 
 
 def _private_folder() -> Path:
-    """Create a folder among the temporary files that only this user can write to.
-
-    Raises:
-        InputError: If others can write to it.
-        OSError: If it cannot be created.
-    """
+    """Create a folder among the temporary files that only this user can write to."""
     folder = Path(tempfile.gettempdir()) / _private_name()
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700)
@@ -315,11 +258,7 @@ def _temporary_cache(reason: str) -> Path:
 
 
 def write_cached(cached: Path, fill: Callable[[Path], None]) -> None:
-    """Fill the folder `cached` of an encoder, which appears complete or not at all.
-
-    Raises:
-        InputError: If it cannot be written.
-    """
+    """Fill the folder `cached` of an encoder, which appears complete or not at all."""
     try:
         with staging_folder(cached.parent, ".export-") as staging:
             fill(staging)
@@ -328,3 +267,9 @@ def write_cached(cached: Path, fill: Callable[[Path], None]) -> None:
         raise InputError(
             f"{cached.parent}: cannot store the exported encoder ({error}); set TAUGATE_CACHE to another folder"
         ) from error
+
+
+def check_releases_exist(releases: Path) -> None:
+    """Raise ReleaseError if there is no such directory."""
+    if not releases.is_dir():
+        raise ReleaseError(f"{releases}: no such directory; `taugate calibrate DATA --releases {releases}` creates it")

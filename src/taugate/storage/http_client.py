@@ -6,16 +6,17 @@ own; callers wait in their threads.
 """
 
 import asyncio
+import ipaddress
 import os
 import ssl
 import threading
 from collections.abc import Mapping
 from concurrent.futures import CancelledError
+from urllib.parse import urlsplit
 
 import httpx2
 
 from taugate.errors import InputError
-from taugate.storage.loopback import is_on_loopback
 
 _PROXY_VARIABLES = {"http_proxy", "https_proxy", "all_proxy"}
 
@@ -35,24 +36,10 @@ class AttemptFailed(ConnectionError):
 
 
 class HttpClient:
-    """Connections to the server of a URL. Nothing is redirected, and only uncompressed replies are requested.
-
-    Attributes:
-        url: The URL.
-        closed: Set by `close`.
-    """
+    """Connections to the server of a URL. Nothing is redirected, and only uncompressed replies are requested."""
 
     def __init__(self, url: str, headers: Mapping[str, str], remedy: str) -> None:
-        """Prepare requests; sends none.
-
-        Args:
-            url: URL of the server.
-            headers: Headers of every request.
-            remedy: What to do if a reply is too large.
-
-        Raises:
-            InputError: If a proxy of the environment cannot be used.
-        """
+        """Prepare requests; sends none; `remedy`: what to do if a reply is too large."""
         self.url, self._remedy, self._proxied = url, remedy, not is_on_loopback(url)
         # Only identity, because a small compressed body may expand to gigabytes.
         headers = {"Accept": "application/json", "Accept-Encoding": "identity", **headers}
@@ -73,20 +60,7 @@ class HttpClient:
     def request(
         self, method: str, url: str, content: bytes, headers: Mapping[str, str], max_bytes: int, seconds: float
     ) -> tuple[int, Mapping[str, str], bytes]:
-        """Send one request; returns the status, headers and content of the reply. Callable in any thread.
-
-        Args:
-            method: GET or POST.
-            url: The URL.
-            content: Body of the request.
-            headers: Headers of this request.
-            max_bytes: Size of the largest valid reply.
-            seconds: Limit for the whole request.
-
-        Raises:
-            AttemptFailed: If the connection fails or the reply is not complete in time.
-            InputError: If the reply is too large.
-        """
+        """Send one request; returns the status, headers and content of the reply. Callable in any thread."""
         with self._changing:
             loop = self._running_loop()
             sending = asyncio.run_coroutine_threadsafe(
@@ -154,3 +128,16 @@ def _run(loop: asyncio.AbstractEventLoop) -> None:
 def _proxies() -> str:
     """Return the names of the environment variables that name a proxy, as they are spelt."""
     return ", ".join(name for name in os.environ if name.lower() in _PROXY_VARIABLES and os.environ[name])
+
+
+def is_on_loopback(url: str) -> bool:
+    """Return whether an http:// or https:// URL names a loopback address."""
+    # A proxy would resolve the address to its own machine and could read the request.
+    host = (urlsplit(url).hostname or "").rstrip(".")
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return bool((getattr(address, "ipv4_mapped", None) or address).is_loopback)

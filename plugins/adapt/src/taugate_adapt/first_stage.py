@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from taugate.calibration.acceptance.baseline import LexicalPart, SearchTrial
 from taugate.calibration.acceptance.better_lists import GRID
-from taugate.calibration.metrics.judging import relevant_passages
-from taugate.calibration.settings.settings import LexicalChoice
+from taugate.calibration.metrics.inputs import relevant_passages
+from taugate.calibration.settings import LexicalChoice
 from taugate.data.labelled_queries import LabelledQuery
 from taugate.evidence.acceptance import DEPTH
 from taugate.policy.arrays import Float32, QueryVectors
@@ -32,8 +32,6 @@ class FirstStage:
     """Searches the complete corpus.
 
     Attributes:
-        pairs: Queries and documents, encoded by the base encoder.
-        encode: Encodes queries with it.
         trial: The search, with the lexical share that is best for the queries to learn from and to choose by.
     """
 
@@ -43,13 +41,7 @@ class FirstStage:
 
     @classmethod
     def choose(cls, pairs: EncodedPairs, encode: EncodeQueries, lexical: LexicalChoice) -> "FirstStage":
-        """Choose the weight of the lexical share by NDCG@10 of the queries to learn from and to choose by.
-
-        Args:
-            pairs: Queries and documents, encoded by the base encoder.
-            encode: Encodes queries with it.
-            lexical: Requested weight, `off` or `auto`.
-        """
+        """Choose the weight of the lexical share by NDCG@10 of the queries to learn from and to choose by."""
         queries = [*pairs.queries.train, *pairs.queries.validation]
         vectors = np.concatenate([pairs.train, pairs.validation])
         best = SearchTrial.build(queries, vectors, pairs.documents, DEPTH, pairs.parents)

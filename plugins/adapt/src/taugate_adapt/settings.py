@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field
 from pydantic.dataclasses import dataclass
 
 from taugate.calibration.progress import Job
-from taugate.calibration.settings.settings import LexicalChoice
+from taugate.calibration.settings import LexicalChoice
 from taugate.errors import InputError, TaugateError
 from taugate.evidence.options import RELEVANT_FROM, Advice, Options, RelevantFrom, SplitName
 from taugate.release.adaptation import RerankerStage
@@ -119,13 +119,6 @@ def sole_worker(work: Path, job: Job) -> Iterator[None]:
     """Create the folder, lock it, and remove it at the end.
 
     After an error or Ctrl-C it is kept if anything has been trained, or if it existed before.
-
-    Args:
-        work: The folder.
-        job: Reports the folder in which the work is kept.
-
-    Raises:
-        InputError: If another process holds the folder, or it cannot be created.
     """
     was_there = work.exists()
     try:

@@ -14,11 +14,10 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from taugate.data.beir import Dataset, read_dataset
-from taugate.data.editing import QueryFile, replace_queries, sole_writer
 from taugate.data.generation.generate import check_request, free_id, normalized, sampling_key
 from taugate.data.generation.term_index import DATES, Term, TermIndex, asks_amount, index_terms, opposite, stem
 from taugate.data.judgements import GENERATED
-from taugate.data.queries import NEAR_MISS_KINDS, DatasetQuery, NearMissKind
+from taugate.data.queries import NEAR_MISS_KINDS, DatasetQuery, NearMissKind, QueryFile, replace_queries, sole_writer
 from taugate.data.questions import QuestionRule
 from taugate.errors import InputError
 
@@ -38,44 +37,28 @@ MAX_PER_KIND = 100  # a share of .9 to within six points: 1.96 · √(.9 · .1 /
 
 
 class _Part(NamedTuple):
-    """A part of a query that replaces a part of another one.
+    """A part of a query that replaces a part of another one."""
 
-    Attributes:
-        source: Position of the query in `Dataset.answerable`.
-        start: Position of its first character.
-        end: Position after its last character.
-        text: Its characters.
-        keys: Keys of its terms.
-    """
-
-    source: int
-    start: int
-    end: int
+    source: int  # position of the query in `Dataset.answerable`
+    start: int  # position of its first character
+    end: int  # position after its last character
     text: str
     keys: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class _Query:
-    """A labelled query.
-
-    Attributes:
-        text: Its text.
-        terms: Its terms.
-        documents: Documents that answer it.
-    """
+    """A labelled query."""
 
     text: str
     terms: list[Term]
     documents: frozenset[int]
 
     def names(self, source: int) -> Iterator[tuple[str, _Part]]:
-        """Yield runs of capitalised words with their form: number of words, all capitals or not.
-
-        The first word is left out, as its capital says nothing. So are months, weekdays, abbreviations without a digit
-        (many have several meanings), and parts of longer names and lists: runs with only words of up to three letters
-        between them ("Ministry of Sound", "Kent and Bath").
-        """
+        """Yield runs of capitalised words with their form: number of words, all capitals or not."""
+        # The first word is left out, as its capital says nothing. So are months, weekdays, abbreviations without a
+        # digit (many have several meanings), and parts of longer names and lists: runs with only words of up to three
+        # letters between them ("Ministry of Sound", "Kent and Bath").
         runs: list[list[int]] = []
         for place in range(1, len(self.terms)):
             term, previous = self.terms[place], self.terms[place - 1]
@@ -99,46 +82,26 @@ class _Query:
                 yield f"{len(run)} {text.isupper()}", part
 
     def is_whole(self, start: int, end: int) -> bool:
-        """Return whether a part stands between spaces and punctuation: neither in a compound nor in parentheses.
-
-        Without one in parentheses, a question asks the same. A full stop before more text marks an abbreviation.
-
-        Args:
-            start: Position of the first character of the part.
-            end: Position after its last character.
-        """
+        """Return whether a part stands between spaces and punctuation: neither in a compound nor in parentheses."""
+        # Without one in parentheses, a question asks the same. A full stop before more text marks an abbreviation.
         behind = self.text[end:]
         return self.text[:start][-1:] in _BEFORE and (behind[:1] in _BEHIND or behind.strip() == ".")
 
 
 @dataclass(frozen=True)
 class ChangedQueries:
-    """The labelled queries of a data set, and what is needed to change them.
+    """The labelled queries of a data set, and what is needed to change them."""
 
-    Attributes:
-        queries: A seeded sample in random order, by the position in `Dataset.answerable`.
-        index: The documents that hold the rare terms of the queries.
-        names: Names with a rare term, by their form and keys.
-        years: Years to try in place of a year.
-        rule: Rule of the language of the queries.
-        seed: Seed of every choice.
-    """
-
-    queries: dict[int, _Query]
-    index: TermIndex
-    names: dict[str, dict[tuple[str, ...], _Part]]
+    queries: dict[int, _Query]  # a seeded sample in random order, by the position in `Dataset.answerable`
+    index: TermIndex  # the documents that hold the rare terms of the queries
+    names: dict[str, dict[tuple[str, ...], _Part]]  # names with a rare term, by their form and keys
     years: dict[str, list[str]]
     rule: QuestionRule
     seed: int
 
     @classmethod
     def read(cls, dataset: Dataset, seed: int) -> Self:
-        """Read a sample of the queries, and the corpus. Crops are left out: a document nearly holds a changed one, too.
-
-        Args:
-            dataset: Corpus and labelled queries.
-            seed: Seed of the sample and of every choice.
-        """
+        """Read a sample of the queries, without crops: a document nearly holds a changed one, too."""
         labelled = dataset.answerable
         rows = [row for row, query in enumerate(labelled) if query.origin != "crop"]
         order = sorted(rows, key=lambda row: sampling_key(labelled[row].id, seed))[:_MAX_SOURCES]
@@ -162,11 +125,7 @@ class ChangedQueries:
         return cls(queries, index, names, years, rule, seed)
 
     def with_other_name(self, source: int) -> Iterator[str]:
-        """Yield a query with the name of another query in its place; a passage and its neighbours mention both.
-
-        Args:
-            source: Position of the query in `Dataset.answerable`.
-        """
+        """Yield a query with the name of another query in its place; a passage and its neighbours mention both."""
         query, anchors = self.queries[source], self._anchors(source)
         rarity = {key: len(self.index.holders[key]) for key in anchors}
         names = [(form, part) for form, part in query.names(source) if rarity.keys() & set(part.keys)]
@@ -179,13 +138,8 @@ class ChangedQueries:
                     yield query.text[: name.start] + other.text + query.text[name.end :]
 
     def with_other_year(self, source: int) -> Iterator[str]:
-        """Yield a question for an amount with another year in place of one that the documents that answer it hold.
-
-        The year ends a clause, but no date. The year of an event is often a detail: a document still tells the rest.
-
-        Args:
-            source: Position of the query in `Dataset.answerable`.
-        """
+        """Yield a question for an amount with another year in place of one that the documents that answer it hold."""
+        # The year ends a clause, but no date. The year of an event is often a detail: a document still tells the rest.
         query, anchors = self.queries[source], self._anchors(source)
         for place, term in enumerate(query.terms if asks_amount(query.text, self.rule.language) else []):
             if not term.is_year or place == 0 or not self._answers_hold(query, [term.key]):
@@ -198,13 +152,8 @@ class ChangedQueries:
                         yield query.text[: term.start] + year + query.text[term.end :]
 
     def with_opposite(self, source: int) -> Iterator[str]:
-        """Yield a question with the opposite of one of its words, which the documents that answer it do not hold.
-
-        No other document holds all of its rare terms.
-
-        Args:
-            source: Position of the query in `Dataset.answerable`.
-        """
+        """Yield a question with the opposite of one of its words, which the documents that answer it do not hold."""
+        # No other document holds all of its rare terms.
         query, anchors = self.queries[source], self._anchors(source)
         if not anchors or not self.rule.holds(query.text) or self.index.holding_all(anchors) - query.documents:
             return
@@ -226,13 +175,7 @@ class ChangedQueries:
         return any(key in self.index.keys[document] for document in query.documents for key in keys)
 
     def _apart(self, query: _Query, new: Iterable[str], around: list[str]) -> bool:
-        """Return whether no document and none near it hold new terms of a changed query with the rare terms around.
-
-        Args:
-            query: The query before the change.
-            new: Keys of the new terms.
-            around: Keys of the rare terms that stay.
-        """
+        """Return whether no document and none near it hold new terms of a changed query with the rare terms around."""
         rare = self.index.rare(new)
         joined = self._near(around) & self.index.holding_any(rare)
         return bool(around) and not joined and not self._answers_hold(query, rare)
@@ -242,10 +185,8 @@ class ChangedQueries:
         return {row + step for row in self.index.holding_any(keys) for step in range(-_NEIGHBOURS, _NEIGHBOURS + 1)}
 
     def _similar_names(self, form: str, name: _Part) -> list[_Part]:
-        """Return names of a form that the corpus uses like another one, those used most alike first.
-
-        Names of several words also share their last one, such as "Baltic Sea" and "Caribbean Sea".
-        """
+        """Return names of a form that the corpus uses like another one, those used most alike first."""
+        # Names of several words also share their last one, such as "Baltic Sea" and "Caribbean Sea".
         candidates = list(self.names.get(form, {}).values())
         if len(name.keys) > 1:
             candidates = [part for part in candidates if part.keys[-1] == name.keys[-1]]
@@ -264,28 +205,17 @@ def _other_years(year: int, rng: np.random.Generator) -> Iterator[int]:
 
 @dataclass(frozen=True, slots=True)
 class NearMiss:
-    """A question that, with high probability, no document answers.
-
-    Attributes:
-        text: Text of the question.
-        kind: How it was made.
-        source: Position in `Dataset.answerable` of the query that it was made from.
-    """
+    """A question that, with high probability, no document answers."""
 
     text: str
     kind: NearMissKind
-    source: int
+    source: int  # position in `Dataset.answerable` of the query that it was made from
 
 
 def near_misses(dataset: Dataset, seed: int) -> list[NearMiss]:
-    """Return the near misses that a person could read and correct, or make some if none was written.
-
-    Those written by `taugate queries --unanswerable` count if they were made from an answerable query of the data set.
-
-    Args:
-        dataset: Corpus and labelled queries.
-        seed: Seed of every random choice.
-    """
+    """Return the near misses that a person could read and correct, or make some if none was written."""
+    # Those written by `taugate queries --unanswerable` count if they were made from an answerable query of the data
+    # set.
     positions = {query.id: row for row, query in enumerate(dataset.answerable)}
     written = [
         NearMiss(query.text, query.kind, positions[query.source])
@@ -296,16 +226,9 @@ def near_misses(dataset: Dataset, seed: int) -> list[NearMiss]:
 
 
 def make_near_misses(dataset: Dataset, seed: int, max_per_kind: int = MAX_PER_KIND) -> list[NearMiss]:
-    """Make near misses from the answerable queries of a data set.
-
-    A query makes at most one near miss of each kind, a crop none, and none repeats a query of the data set. The corpus
-    is read once, and no model is used. Texts without spaces between words give few or none.
-
-    Args:
-        dataset: Corpus and labelled queries.
-        seed: Seed of every random choice; equal seeds give equal near misses.
-        max_per_kind: Largest number of near misses of one kind.
-    """
+    """Make near misses from the answerable queries of a data set."""
+    # A query makes at most one near miss of each kind, a crop none, and none repeats a query of the data set. The
+    # corpus is read once, and no model is used. Texts without spaces between words give few or none.
     if all(query.origin == "crop" for query in dataset.answerable):
         return []
     changed = ChangedQueries.read(dataset, seed)
@@ -329,20 +252,9 @@ def make_near_misses(dataset: Dataset, seed: int, max_per_kind: int = MAX_PER_KI
 
 
 def generate_near_misses(data: Path, split: str, max_queries: int, seed: int) -> list[NearMiss]:
-    """Make near misses from the queries of a split, and write them into queries.jsonl.
-
-    They belong to no split; `near_misses` returns them in place of new ones. Those of an earlier run are replaced, and
-    every other query keeps its line, byte for byte.
-
-    Args:
-        data: Folder of the data set.
-        split: Split whose answerable queries are changed.
-        max_queries: Largest number of near misses.
-        seed: Seed of every random choice.
-
-    Raises:
-        InputError: If the data set cannot be read, or no query can be changed; then nothing is written.
-    """
+    """Make near misses from the queries of a split, and write them into queries.jsonl."""
+    # They belong to no split; `near_misses` returns them in place of new ones. Those of an earlier run are replaced,
+    # and every other query keeps its line, byte for byte.
     check_request(data, max_queries)
     with sole_writer(data), tempfile.TemporaryDirectory(prefix="taugate-") as spool:
         dataset = read_dataset(data, split, Path(spool))

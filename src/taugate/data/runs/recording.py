@@ -11,9 +11,8 @@ from typing import cast
 
 import orjson
 
-from taugate.data.editing import QueryFile, sole_writer
 from taugate.data.lines import read_objects, required_id, required_text, stored_file
-from taugate.data.queries import QUERIES
+from taugate.data.queries import QUERIES, QueryFile, sole_writer
 from taugate.data.questions import off_topic_sent
 from taugate.data.runs.search_request import Fields, StoreSearch
 from taugate.errors import InputError
@@ -24,16 +23,7 @@ _BLOCK = 1 << 16  # bytes that are read at a time to find the last line break
 
 
 def add_documents(data: Path, texts: Mapping[str, str]) -> int:
-    """Add the documents that a data set lacks; returns the number of its documents.
-
-    Args:
-        data: Folder of the data set, which is made if it does not exist.
-        texts: Texts by id.
-
-    Raises:
-        InputError: If a file cannot be read.
-        OSError: If it cannot be written.
-    """
+    """Add the documents that a data set lacks; returns the number of its documents."""
     from taugate.data.corpus import CORPUS  # loads NumPy, which reading the queries does without
 
     data.mkdir(parents=True, exist_ok=True)
@@ -49,20 +39,8 @@ def add_documents(data: Path, texts: Mapping[str, str]) -> int:
 
 
 def add_run(data: Path, run: Path, queries: Sequence[Fields]) -> tuple[int, int]:
-    """Add the queries and the returned texts of a run to a data set; a query with another text is replaced.
-
-    Args:
-        data: Folder of the data set, which is made if it does not exist.
-        run: A run with texts.
-        queries: Fields of the queries.
-
-    Returns:
-        The number of documents of the data set, and of results without a text.
-
-    Raises:
-        InputError: If a file cannot be read.
-        OSError: If it cannot be written.
-    """
+    """Add the queries and the returned texts of a run to a data set; a query with another text is replaced."""
+    # Returns the number of documents of the data set, and of results without a text.
     texts: dict[str, str] = {}
     missing = 0
     for _, record in read_objects(run):
@@ -93,17 +71,8 @@ def _line(record: Mapping[str, Json]) -> bytes:
 
 
 def read_run_queries(path: Path) -> list[dict[str, Json]]:
-    """Read queries as in a data set; further fields, such as a vector, may be used in the request.
-
-    Args:
-        path: File with lines of JSON, or a folder with queries.jsonl.
-
-    Returns:
-        The fields of each line, with `query_id` and `query` for its id and text.
-
-    Raises:
-        InputError: If the file cannot be read or has no query; LineError if a line is invalid.
-    """
+    """Read queries as in a data set; further fields, such as a vector, may be used in the request."""
+    # Returns the fields of each line, with `query_id` and `query` for its id and text.
     path = stored_file(path / QUERIES if path.is_dir() else path)
     seen: dict[str, int] = {}
     queries = [
@@ -129,6 +98,11 @@ def off_topic_fields(queries: Iterable[str]) -> list[dict[str, str]]:
 class RunFile:
     """A run that grows by a line per query.
 
+    Attributes:
+        pending: Fields of the queries to send.
+        changed: Number of queries whose line was removed because they or the encoder changed since.
+        removed: Number of lines that were removed because the queries do not exist any more.
+
     Args:
         path: The file, which may not exist yet.
         request: Digest of the request, which every line repeats.
@@ -136,11 +110,6 @@ class RunFile:
             were sent with other fields.
         used: Names of the fields that the request uses beside the text.
         encoder: Digest of the encoder of the queries; None if they have their vectors themselves.
-
-    Attributes:
-        pending: Fields of the queries to send.
-        changed: Number of queries whose line was removed because they or the encoder changed since.
-        removed: Number of lines that were removed because the queries do not exist any more.
 
     Raises:
         InputError: If the file is a run of another request.
@@ -183,11 +152,7 @@ class RunFile:
             atomic_write(path, content)
 
     def append(self, fields: Fields, results: Sequence[Mapping[str, Json]]) -> None:
-        """Add a query with its results.
-
-        Raises:
-            OSError: If the file cannot be written.
-        """
+        """Add a query with its results. Raises OSError if the file cannot be written."""
         query = {name: value for name, value in self._query(fields).items() if value is not None}
         line = orjson.dumps(query | {"request": self._request, "results": results}, option=orjson.OPT_APPEND_NEWLINE)
         with writing(self._path), self._path.open("ab") as file:
@@ -208,22 +173,8 @@ def record_run(
     rate: float,
     advance: Callable[[int], object],
 ) -> int:
-    """Send queries, at most `rate` a second, and add their results to a run.
-
-    Args:
-        queries: Fields of the queries.
-        search: The store.
-        run: The run.
-        depth: Number of results to request.
-        rate: Maximum number of queries a second.
-        advance: Called after every query with 1.
-
-    Returns:
-        The number of queries with fewer results than requested.
-
-    Raises:
-        InputError: If the store refuses a query; other errors as in Store.send. The run then has the queries before it.
-    """
+    """Send queries, at most `rate` a second, and add their results to a run."""
+    # Returns the number of queries with fewer results than requested.
     short, next_time = 0, 0.0
     for fields in queries:
         time.sleep(max(0.0, next_time - time.monotonic()))

@@ -9,8 +9,7 @@ import numpy as np
 from taugate.errors import NoEncoder
 from taugate.policy.arrays import Float32
 from taugate.release.encoder import EncoderConfig, Role
-from taugate.retrieval.encoder.encoder import ExportedEncoder, Tokens, read_config
-from taugate.retrieval.encoder.endpoint_access import EndpointAccess
+from taugate.retrieval.encoder.encoder import EndpointAccess, ExportedEncoder, Tokens, read_config
 from taugate.storage.files import sha256_json
 
 VECTORS = "vectors"  # names them if an encoder is to be named
@@ -56,11 +55,7 @@ class OwnVectors(ExportedEncoder):
         return length
 
     def tokenize(self, texts: Sequence[str], role: Role) -> list[Tokens]:
-        """Return nothing for no text.
-
-        Raises:
-            NoEncoder: If there is a text.
-        """
+        """Return nothing for no text. Raises NoEncoder if there is a text."""
         if texts:
             raise NoEncoder(
                 f"the release has no encoder, because it was calibrated on vectors; give {role} vectors of length "
@@ -74,16 +69,7 @@ class OwnVectors(ExportedEncoder):
 
 
 def load_encoder(folder: Path, threads: int | None = None, access: EndpointAccess | None = None) -> ExportedEncoder:
-    """Load an exported encoder, or prepare to reach the endpoint that its configuration names.
-
-    Args:
-        folder: Folder of its files.
-        threads: Number of threads for a batch, by default the processors that this process may use.
-        access: How to reach an endpoint, by default as the environment says.
-
-    Raises:
-        EncoderError: If a file is missing or invalid.
-    """
+    """Load an exported encoder, or prepare to reach the endpoint that its configuration names."""
     if read_config(folder).runtime != "endpoint":
         return ExportedEncoder.load(folder, threads)
     from taugate.retrieval.encoder.endpoint import EndpointEncoder  # loads httpx2, which few need
