@@ -48,6 +48,10 @@ class Image(Group):
     pull_policy: Literal["IfNotPresent", "Always", "Never"] = value("IfNotPresent", "a tag never changes its image")
 
 
+# A name without tag or digest gets the version of Taugate.
+ImageName = Annotated[str, Field(min_length=1)]
+
+
 class Resources(Group):
     """Resources of a container: requests and limits."""
 
@@ -66,11 +70,11 @@ class Toleration(Group):
 
 
 class Scheduled(Group):
-    """Placement of pods on nodes."""
+    """A part with pods of its own."""
 
-    node_selector: Texts = value({}, "labels of the nodes that it may run on")
-    tolerations: list[Toleration] = value([], "taints of nodes that it tolerates")
-    affinity: AsInKubernetes = value({}, "its affinity, as in Kubernetes")
+    pod: AsInKubernetes = value(
+        {}, "fields of its pods' spec, as in Kubernetes, such as {nodeSelector: {pool: batch}, tolerations: […]}"
+    )
 
 
 class Account(Group):
@@ -83,8 +87,5 @@ class Account(Group):
     )
 
 
-class SecretEntry(Group):
-    """An entry of an existing Secret."""
-
-    existing_secret: Name | None = value(None, "name of the Secret")
-    key: str = value("key", "name of the entry in that Secret", min_length=1)
+# NAME or NAME/ENTRY of an existing Secret.
+SecretEntry = Annotated[str, Field(pattern="^[^/]{1,253}(/[^/]+)?$")]

@@ -10,10 +10,11 @@ class ServiceMonitor(Group):
 
     enabled: bool = value(False, "off: it needs the CustomResourceDefinitions of the Prometheus operator")
     kind: Literal["ServiceMonitor", "PodMonitor"] = value("ServiceMonitor", "PodMonitor: without the Service")
-    key: SecretEntry = value(
-        SecretEntry(), "a Secret with an API key of scope `metrics`; /metrics needs it if the service has keys"
+    key: SecretEntry | None = value(
+        None,
+        "SECRET or SECRET/ENTRY (entry `key`) with an API key of scope `metrics`; /metrics needs it if the "
+        "service has keys",
     )
-    interval: str = value("15s", "scrape interval, as in deploy/prometheus/prometheus.yml", pattern="^[0-9]+(s|m)$")
     job: Name = value("taugate", "the label `job`; the alerts about targets name it, and the namespace")
     labels: Texts = value(
         {}, "labels by which the operator's Prometheus selects it, such as release: kube-prometheus-stack"
@@ -58,8 +59,8 @@ class Metrics(Group):
 class Tests(Group):
     """`helm test`: a pod that searches."""
 
-    key: SecretEntry = value(
-        SecretEntry(),
-        "a Secret with an API key of scope `search`; if the service has keys and this is empty, there is no test",
+    key: SecretEntry | None = value(
+        None,
+        "SECRET or SECRET/ENTRY (entry `key`) with an API key of scope `search`; if the service has keys and this "
+        "is empty, there is no test",
     )
-    query: str = value("Does it answer?", "query to send; any reply that names its release passes", min_length=1)

@@ -68,15 +68,12 @@ class Ingress(Group):
 
 
 class NetworkPolicy(Group):
-    """Limits connections to and from the service. A network plugin has to enforce it."""
+    """Limits connections to and from the service, with ports from the URLs. A network plugin has to enforce it."""
 
     enabled: bool = value(False, "off: a plugin that denies unknown traffic breaks an installation silently")
     ingress_from: list[AsInKubernetes] = value(
         [], "callers besides the pod of `helm test`, as `from` of a NetworkPolicy; include Prometheus; empty: all"
     )
-    redis_port: Port = value(6379, "port of an external Redis")
-    engine_port: Port = value(19530, "port of the engine; the default is that of Milvus, and PostgreSQL uses 5432")
-    object_storage_port: Port = value(443, "port of object storage, if releases or data are at a URL")
     extra_egress: list[AsInKubernetes] = value(
         [],
         "further `egress` rules, for example for a model hub, or for the source of a role's credentials: "

@@ -6,11 +6,11 @@ from pydantic import Field
 
 from helm.values.base import (
     Account,
+    AsInKubernetes,
     Group,
-    Image,
+    ImageName,
     Name,
     Quantity,
-    Resources,
     Scheduled,
     SecretEntry,
     Variables,
@@ -38,7 +38,7 @@ class Promotion(Group):
     max_kept_increase: float | Literal["auto"] | None = value(
         None, "promote only if the share of results kept is shown to rise by at most this; `auto` as above"
     )
-    rule: str | None = value(None, "deprecated: the rule as a sentence; use the two limits")
+    rule: str | None = Field(default=None, description="the rule as a sentence", deprecated="use the two limits")
 
 
 class CronJob(Group):
@@ -48,18 +48,15 @@ class CronJob(Group):
     schedule: str = value(
         "0 3 * * 0", "Sundays at three: labels change weekly, and the result is not urgent", min_length=9
     )
-    time_zone: str | None = value(
-        None, "time zone of the schedule, such as Europe/Vienna; null: that of the cluster's controller"
-    )
     arguments: list[str] = value(
         [],
         "further arguments of `taugate recalibrate`, such as [--url, 'http://taugate-pods:8000'] for a trial on the "
         "pods of the installation taugate; not --log, because the data set is mounted read-only",
     )
-    suspend: bool = value(False, "true: the schedule starts nothing; `kubectl create job --from` still does")
-    starting_deadline_seconds: int = value(3600, "a run that could not start for an hour is skipped", ge=10)
-    history_limit: int = value(
-        3, "number of succeeded and of failed Jobs to keep; Kubernetes' default for succeeded ones", ge=0
+    spec: AsInKubernetes = value(
+        {},
+        "further fields of its spec, such as {timeZone: Europe/Vienna, suspend: true}; {startingDeadlineSeconds: 3600, "
+        "successfulJobsHistoryLimit: 3, failedJobsHistoryLimit: 3}",
     )
 
 
@@ -70,9 +67,6 @@ class Job(Group):
     run: str = value("", "any text, such as a date and your name: a new one starts another run of the same values")
     arguments: list[str] = value(
         [], "another `taugate` command to run on the volume, such as [release, promote, ID, --releases, /releases]"
-    )
-    ttl_seconds_after_finished: int = value(
-        604_800, "time until a finished Job is deleted: a week to read its log", ge=0
     )
 
 
@@ -90,7 +84,6 @@ class Cache(Group):
     existing_claim: Name | None = value(
         None, "an existing claim that keeps them between runs; null: they are deleted with the pod"
     )
-    size: Quantity = value("4Gi", "size of the pod's own volume; 500,000 embeddings of 384 dimensions are 0.8 GB")
 
 
 class Prune(Group):
@@ -98,8 +91,8 @@ class Prune(Group):
 
     schedule: str = Field(description="such as 0 5 * * 6", min_length=9)
     arguments: list[str] = value([], "further arguments, such as [--keep, '20']")
-    time_zone: str | None = value(None, "see recalibration.cronJob.timeZone")
-    suspend: bool = value(False, "see recalibration.cronJob.suspend")
+    time_zone: str | None = value(None, "time zone of the schedule")
+    suspend: bool = value(False, "true: the schedule starts nothing")
 
 
 class Recalibration(Scheduled):
@@ -119,14 +112,20 @@ class Recalibration(Scheduled):
         "settings of the current release",
     )
     promotion: Promotion = group(Promotion())
-    signing_key: SecretEntry = value(
-        SecretEntry(key="signing.key"), "a Secret with the Ed25519 private key that signs releases, in PEM form"
+    signing_key: SecretEntry | None = value(
+        None,
+        "SECRET or SECRET/ENTRY (entry `signing.key`) with the Ed25519 private key that signs releases, in PEM form",
     )
-    signing_passphrase: SecretEntry = value(SecretEntry(key="passphrase"), "a Secret with the passphrase of that key")
-    image: Image = value(Image(repository="taugate/calibration"), "image of the calibration, which has PyTorch")
-    resources: Resources = value(
-        Resources(requests={"cpu": "2", "memory": "2Gi"}, limits={"cpu": "2", "memory": "4Gi"}),
-        "calibrations of 503 and of 1,204 documents took at most 1.1 GB, for the export by PyTorch; 500,000 vectors of "
+    signing_passphrase: SecretEntry | None = value(
+        None, "SECRET or SECRET/ENTRY (entry `passphrase`) with the passphrase of that key"
+    )
+    image: ImageName = value(
+        "taugate/calibration", "image with PyTorch; without tag or digest, of the chart's appVersion"
+    )
+    resources: AsInKubernetes = value(
+        {},
+        "requests and limits; {requests: {cpu: '2', memory: 2Gi}, limits: {cpu: '2', memory: 4Gi}}: calibrations "
+        "of 503 and of 1,204 documents took at most 1.1 GB, for the export by PyTorch; 500,000 vectors of "
         "384 dimensions take 0.8 GB more; two processors encode about 500 texts/s (benchmarks/results/serving.md)",
     )
     work_volume: WorkVolume = group(WorkVolume())
@@ -139,7 +138,8 @@ class Recalibration(Scheduled):
     )
     tmp_size: Quantity = value(
         "4Gi",
-        "size of its /tmp: 500,000 documents of 2 kB, with their data set from a URL, take 2 GB; a pod that fills it "
+        "size of its /tmp, and of a cache without a claim: 500,000 documents of 2 kB, with their data set from a "
+        "URL, take 2 GB; a pod that fills it "
         "is evicted",
     )
     active_deadline_seconds: int | None = value(

@@ -48,13 +48,10 @@ class Releases(Group):
         pattern="^[a-z0-9]+://.+",
     )
     volume: ReleaseVolume = group(ReleaseVolume())
-    copy_path: str = value(
-        "/cache/releases",
-        "folder of a pod's copy of a URL, or of its private copy with trustedKeys, on a separate volume",
-        pattern="^/cache/.+",
-    )
     copy_size: Quantity = value(
-        "4Gi", "size of that volume: the current release of 1 GB, the previous one, and the next"
+        "4Gi",
+        "size of the volume for a pod's copy of a URL, or of signed releases: the current release of 1 GB, the "
+        "previous one, and the next",
     )
     object_storage: ObjectStorage = value(
         ObjectStorage(), "how the service reads a URL; it needs GetObject and ListBucket"
@@ -65,9 +62,10 @@ class QueryLog(Group):
     """A log of queries and judgements, for `taugate drift` and `taugate traffic` (docs/drift.md)."""
 
     enabled: bool = value(
-        False, "off: queries are users' data; the log hashes them unless settings.query_log_texts is true"
+        False,
+        "off: queries are users' data; the file /queries/queries.jsonl hashes them unless "
+        "settings.query_log_texts is true",
     )
-    path: str = value("/queries/queries.jsonl", "the file, on a separate volume", pattern="^/queries/.+")
     existing_claim: Name | None = value(
         None, "an existing claim that keeps it, with a folder per pod; null: it is deleted with the pod"
     )

@@ -48,7 +48,7 @@ def test_key_filter_without_condition_is_refused() -> None:
 
 def test_keys_from_variable() -> None:
     assert "TAUGATE_KEYS" not in secrets(render(KEYS).container)
-    values = {"keys": {"variable": {"existingSecret": "more", "key": "list"}}}
+    values = {"keys": {"variable": "more/list"}}
     assert secrets(render(values).container)["TAUGATE_KEYS"] == ("more", "list")
 
 

@@ -7,7 +7,7 @@ from taugate_mcp.command import parser
 from taugate_mcp.transports import GRACE_SECONDS
 from tests.helm.rendered import KEYS, VARIANTS, Rendered, at, merged, render, secrets
 
-ON = at("mcp", {"enabled": True, "keySecret": {"existingSecret": "agents-key"}})
+ON = at("mcp", {"enabled": True, "keySecret": "agents-key"})
 POLICY = at("networkPolicy.enabled", True)
 
 

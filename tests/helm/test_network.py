@@ -127,7 +127,7 @@ def test_policy_allows_searches_and_configured_egress() -> None:
 
 def test_policy_limits_callers() -> None:
     callers = [{"podSelector": {"matchLabels": {"app": "web"}}}]
-    key = at("tests.key.existingSecret", "search-key")
+    key = at("tests.key", "search-key")
     rendered = render(KEYS, POLICY, key, at("networkPolicy.ingressFrom", callers))
     *given, test = rendered.one("NetworkPolicy")["spec"]["ingress"][0]["from"]
     assert given == callers
@@ -140,9 +140,11 @@ def test_policy_limits_callers() -> None:
     ("values", "port"),
     [
         (at("redis.url", "redis://redis:6379"), 6379),
-        (merged(at("redis.existingSecret", "redis"), at("networkPolicy.redisPort", 6380)), 6380),
+        (at("redis.url", "rediss://:p@redis:6380/0"), 6380),
+        (at("redis.existingSecret", "redis"), 6379),
         (MILVUS, 19530),
-        (merged(at("engine.url", "postgresql://db/taugate"), at("networkPolicy.enginePort", 5432)), 5432),
+        (at("engine.url", "postgresql://db/taugate"), 5432),
+        (at("engine.url", "postgresql://db:6432/taugate"), 6432),
         ({"releases": {"url": "s3://b/t", "volume": {"enabled": False}}}, 443),
         (at("networkPolicy.extraEgress", [{"ports": [{"port": 8443}]}]), 8443),
         (at("settings.otlp_endpoint", "http://collector.observability:4318"), 4318),

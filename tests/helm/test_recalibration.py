@@ -13,7 +13,7 @@ URL = {"releases": {"url": "s3://bucket/team", "volume": {"enabled": False}}}
 JOB = {"recalibration": {"job": {"enabled": True}, "data": {"url": "s3://bucket/data/faq"}}}
 CRON = {"recalibration": {"cronJob": {"enabled": True}, "data": {"url": "s3://bucket/data/faq"}}}
 PROMOTED = merged(at("recalibration.promotion.enabled", True), at("settings.reload_seconds", 60))
-SIGNED = at("recalibration.signingKey.existingSecret", "signing")
+SIGNED = at("recalibration.signingKey", "signing")
 
 
 def job(*parts: Values) -> dict[str, Any]:
@@ -44,11 +44,11 @@ def test_no_calibration_by_default(kind: str) -> None:
 
 
 def test_cron_job_forbids_concurrency() -> None:
-    spec = render(KEYS, CRON, at("recalibration.cronJob.timeZone", "Europe/Vienna")).one("CronJob", "-calibrate")[
+    spec = render(KEYS, CRON, at("recalibration.cronJob.spec.timeZone", "Europe/Vienna")).one("CronJob", "-calibrate")[
         "spec"
     ]
     assert spec["concurrencyPolicy"] == "Forbid"
-    assert (spec["schedule"], spec["timeZone"], spec["suspend"]) == ("0 3 * * 0", "Europe/Vienna", False)
+    assert (spec["schedule"], spec["timeZone"], spec["failedJobsHistoryLimit"]) == ("0 3 * * 0", "Europe/Vienna", 3)
     assert spec["startingDeadlineSeconds"] == 3600
     assert spec["successfulJobsHistoryLimit"] == spec["failedJobsHistoryLimit"] == 3
 
@@ -109,7 +109,7 @@ def test_job_is_bounded_in_time_and_disk() -> None:
     assert job()["activeDeadlineSeconds"] == 86_400
     assert "activeDeadlineSeconds" not in job(at("recalibration.activeDeadlineSeconds", None))
     emptied = {v["name"]: v["emptyDir"] for v in pod(at("recalibration.tmpSize", "9Gi"))["volumes"] if "emptyDir" in v}
-    assert emptied == {"tmp": {"sizeLimit": "9Gi"}, "cache": {"sizeLimit": "4Gi"}}
+    assert emptied == {"tmp": {"sizeLimit": "9Gi"}, "cache": {"sizeLimit": "9Gi"}}
 
 
 def test_promotion_is_off_by_default() -> None:
@@ -155,7 +155,7 @@ def test_releases_are_written_to_service_volume() -> None:
 
 
 def test_promoted_releases_are_pushed_to_url() -> None:
-    rendered = render(KEYS, JOB, URL, PROMOTED, SIGNED, at("recalibration.signingPassphrase.existingSecret", "signing"))
+    rendered = render(KEYS, JOB, URL, PROMOTED, SIGNED, at("recalibration.signingPassphrase", "signing"))
     claim = rendered.one("PersistentVolumeClaim", "-calibration")
     assert claim["spec"]["accessModes"] == ["ReadWriteOnce"]
     spec = rendered.job["spec"]["template"]["spec"]
@@ -245,8 +245,8 @@ def test_pruning_is_a_cron_job_of_its_own() -> None:
 def test_jobs_have_affinity() -> None:
     term = {"weight": 1, "preference": {"matchExpressions": [{"key": "pool", "operator": "In", "values": ["batch"]}]}}
     affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term]}}
-    assert pod(at("recalibration.affinity", affinity))["affinity"] == affinity
-    both = pod(at("recalibration.affinity", affinity), at("releases.volume.oneNode", True))["affinity"]
+    assert pod(at("recalibration.pod.affinity", affinity))["affinity"] == affinity
+    both = pod(at("recalibration.pod.affinity", affinity), at("releases.volume.oneNode", True))["affinity"]
     assert both["nodeAffinity"] == affinity["nodeAffinity"]
     assert both["podAffinity"]
 
@@ -272,8 +272,7 @@ def test_calibration_has_own_resources_and_cache() -> None:
         "recalibration",
         {
             "resources": {"limits": {"memory": "16Gi"}},
-            "nodeSelector": {"pool": "batch"},
-            "tolerations": [{"operator": "Exists"}],
+            "pod": {"nodeSelector": {"pool": "batch"}, "tolerations": [{"operator": "Exists"}]},
             "cache": {"existingClaim": "embeddings"},
             "env": {"HF_HUB_OFFLINE": "1"},
         },

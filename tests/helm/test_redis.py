@@ -28,7 +28,7 @@ def test_redis_url_is_stored_in_secret() -> None:
 
 
 def test_existing_redis_secret_is_used() -> None:
-    rendered = render(KEYS, at("redis", {"existingSecret": "ours", "key": "redis-url"}))
+    rendered = render(KEYS, at("redis", {"existingSecret": "ours/redis-url"}))
     assert rendered.of("Secret") == []
     assert secrets(rendered.container) == {"TAUGATE_REDIS_URL": ("ours", "redis-url")}
 
@@ -71,7 +71,7 @@ def test_redis_restarts_for_new_password_only() -> None:
 
 
 def test_existing_redis_password_is_used() -> None:
-    rendered = render(KEYS, at("redis", {"enabled": True, "passwordSecret": {"existingSecret": "ours", "key": "pass"}}))
+    rendered = render(KEYS, at("redis", {"enabled": True, "passwordSecret": "ours/pass"}))
     assert rendered.of("Secret") == []
     (container,) = rendered.one("Deployment", "-redis")["spec"]["template"]["spec"]["containers"]
     assert secrets(container) == {"REDISCLI_AUTH": ("ours", "pass")}

@@ -36,13 +36,13 @@ WRONG: dict[str, tuple[Values, str, str, Values | None]] = {
         at("settings.allow_anyone", None),
     ),
     "a token without an engine": (
-        at("engine.tokenSecret.existingSecret", "milvus"),
+        at("engine.tokenSecret", "milvus"),
         "engine.tokenSecret has no effect",
         "engine.url",
         at("engine.url", "postgresql://taugate@postgres/taugate"),
     ),
     "a key without the URL that it is sent to": (
-        at("encoderEndpoint.keySecret.existingSecret", "models"),
+        at("encoderEndpoint.keySecret", "models"),
         "encoderEndpoint.keySecret is sent to no other URL",
         "encoderEndpoint.url",
         at("encoderEndpoint.url", "https://models.example/v1"),
@@ -114,26 +114,26 @@ WRONG: dict[str, tuple[Values, str, str, Values | None]] = {
     "Redis without a password": (
         at("redis.enabled", True),
         "needs a password",
-        "redis.passwordSecret.existingSecret",
-        at("redis.passwordSecret.existingSecret", "redis"),
+        "redis.passwordSecret",
+        at("redis.passwordSecret", "redis"),
     ),
     "two passwords": (
-        at("redis", {"enabled": True, "password": "a" * 16, "passwordSecret": {"existingSecret": "redis"}}),
+        at("redis", {"enabled": True, "password": "a" * 16, "passwordSecret": "redis"}),
         "both given",
         "keep one",
         at("redis.password", None),
     ),
     "more at least than at most": (
-        at("autoscaling", {"enabled": True, "minReplicas": 9}),
+        merged(at("autoscaling.enabled", True), at("replicas", 9)),
         "over autoscaling.maxReplicas",
         "lower it",
-        at("autoscaling.minReplicas", 3),
+        at("replicas", 3),
     ),
     "a share of nothing": (
         merged(at("autoscaling.enabled", True), at("resources.requests.cpu", None)),
         "resources.requests.cpu",
-        "queueDepth",
-        at("autoscaling.metric", "queueDepth"),
+        "targetQueueDepth",
+        at("autoscaling.targetQueueDepth", 16),
     ),
     "all processors of the node": (
         at("resources.limits.cpu", None),
@@ -204,8 +204,8 @@ WRONG: dict[str, tuple[Values, str, str, Values | None]] = {
     "a promotion of what nobody trusts": (
         merged(PROMOTES, TRUSTED, at("settings.reload_seconds", 0.5)),
         "signs none",
-        "recalibration.signingKey.existingSecret",
-        at("recalibration.signingKey.existingSecret", "signing"),
+        "recalibration.signingKey",
+        at("recalibration.signingKey", "signing"),
     ),
     "a second directory of releases": (
         merged(CALIBRATES, at("recalibration.workVolume.existingClaim", "work")),
@@ -216,11 +216,11 @@ WRONG: dict[str, tuple[Values, str, str, Values | None]] = {
     "agents without a key": (
         at("mcp.enabled", True),
         "mcp.enabled needs an API key",
-        "mcp.keySecret.existingSecret",
-        at("mcp.keySecret.existingSecret", "agents-key"),
+        "mcp.keySecret",
+        at("mcp.keySecret", "agents-key"),
     ),
     "two keys of agents": (
-        at("mcp", {"key": "taugate_abc", "keySecret": {"existingSecret": "agents-key"}}),
+        at("mcp", {"key": "taugate_abc", "keySecret": "agents-key"}),
         "both given",
         "keep one",
         at("mcp.key", None),
@@ -228,8 +228,8 @@ WRONG: dict[str, tuple[Values, str, str, Values | None]] = {
     "scraping without a key": (
         at("metrics.serviceMonitor.enabled", True),
         "would be refused",
-        "metrics.serviceMonitor.key.existingSecret",
-        at("metrics.serviceMonitor.key.existingSecret", "metrics-key"),
+        "metrics.serviceMonitor.key",
+        at("metrics.serviceMonitor.key", "metrics-key"),
     ),
     "an ingress to nothing": (
         at("ingress.enabled", True),

@@ -19,8 +19,8 @@
 {{- $arguments = concat $arguments (list "--max-kept-increase" (toString .)) }}
 {{- end }}
 {{- end }}
-{{- if $values.signingKey.existingSecret }}
-{{- $arguments = concat $arguments (list "--sign-with" (printf "/etc/taugate/signing/%s" $values.signingKey.key)) }}
+{{- if $values.signingKey }}
+{{- $arguments = concat $arguments (list "--sign-with" (include "taugate.entry" (list $values.signingKey "signing.key") | printf "/etc/taugate/signing/%s")) }}
 {{- end }}
 {{- $arguments | toJson }}
 {{- end }}

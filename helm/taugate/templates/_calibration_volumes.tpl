@@ -24,8 +24,8 @@
   value: /etc/taugate/trusted
 {{- end }}
 {{- with $values.signingPassphrase }}
-{{- if and .existingSecret (ne (index $ 1) "push") }}
-{{ include "taugate.fromSecret" (list "TAUGATE_SIGNING_PASSPHRASE" .existingSecret .key) }}
+{{- if ne (index $ 1) "push" }}
+{{ include "taugate.fromSecret" (list "TAUGATE_SIGNING_PASSPHRASE" . "passphrase") }}
 {{- end }}
 {{- end }}
 {{- include "taugate.engineEnv" $context }}
@@ -58,7 +58,7 @@
   mountPath: /data
   readOnly: true
 {{- end }}
-{{- if and $values.signingKey.existingSecret (ne (index . 1) "push") }}
+{{- if and $values.signingKey (ne (index . 1) "push") }}
 - name: signing
   mountPath: /etc/taugate/signing
   readOnly: true
@@ -76,7 +76,7 @@
 {{- define "taugate.calibrationVolumes" -}}
 {{- $values := .Values.recalibration -}}
 {{ include "taugate.claimOrEmpty" (list "tmp" nil $values.tmpSize) }}
-{{ include "taugate.claimOrEmpty" (list "cache" $values.cache.existingClaim $values.cache.size) }}
+{{ include "taugate.claimOrEmpty" (list "cache" $values.cache.existingClaim $values.tmpSize) }}
 - name: releases
   persistentVolumeClaim:
     claimName: {{ include "taugate.workClaim" . }}
@@ -85,10 +85,10 @@
   persistentVolumeClaim:
     claimName: {{ . }}
 {{- end }}
-{{- with $values.signingKey.existingSecret }}
+{{- with $values.signingKey }}
 - name: signing
   secret:
-    secretName: {{ . }}
+    secretName: {{ include "taugate.secret" (list .) }}
     defaultMode: 0440
 {{- end }}
 {{- include "taugate.trustedVolume" . }}

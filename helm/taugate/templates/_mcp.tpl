@@ -2,8 +2,8 @@
 
 {{- define "taugate.mcpKeyEnv" -}}
 {{- with .Values.mcp }}
-{{- if .keySecret.existingSecret }}
-{{ include "taugate.fromSecret" (list "TAUGATE_KEY" .keySecret.existingSecret .keySecret.key) }}
+{{- if .keySecret }}
+{{ include "taugate.fromSecret" (list "TAUGATE_KEY" .keySecret "key") }}
 {{- else if .key }}
 {{ include "taugate.fromSecret" (list "TAUGATE_KEY" (printf "%s-mcp" (include "taugate.fullname" $)) "key") }}
 {{- end }}

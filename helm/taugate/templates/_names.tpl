@@ -58,12 +58,15 @@ labels:
 {{- default ($values.create | ternary $made "default") $values.name }}
 {{- end }}
 
-{{/* An image: (list context values). */}}
+{{/* An image: (list context values), the values of a group or a name; without tag or digest, it is of this version. */}}
 {{- define "taugate.image" -}}
 {{- $image := index . 1 -}}
-{{- if $image.digest -}}
+{{- $version := (index . 0).Chart.AppVersion -}}
+{{- if kindIs "string" $image -}}
+{{ $image }}{{ if not (regexMatch "[:@][^/]*$" $image) }}:{{ $version }}{{ end }}
+{{- else if $image.digest -}}
 {{ $image.repository }}@{{ $image.digest }}
 {{- else -}}
-{{ $image.repository }}:{{ default (index . 0).Chart.AppVersion $image.tag }}
+{{ $image.repository }}:{{ default $version $image.tag }}
 {{- end }}
 {{- end }}

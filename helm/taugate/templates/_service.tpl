@@ -18,9 +18,9 @@ ports:
 startupProbe:
   {{- include "taugate.probe" (list "/readyz" (include "taugate.startup" . | fromYaml) dict) | nindent 2 }}
 livenessProbe:
-  {{- include "taugate.probe" (list "/livez" (dict "periodSeconds" 10 "timeoutSeconds" 5 "failureThreshold" 3) .Values.probes.liveness) | nindent 2 }}
+  {{- include "taugate.probe" (list "/livez" (dict "periodSeconds" 10 "timeoutSeconds" 5 "failureThreshold" 3) (default dict .Values.probes.liveness)) | nindent 2 }}
 readinessProbe:
-  {{- include "taugate.probe" (list "/readyz" (dict "periodSeconds" 5 "timeoutSeconds" 5 "failureThreshold" 2) .Values.probes.readiness) | nindent 2 }}
+  {{- include "taugate.probe" (list "/readyz" (dict "periodSeconds" 5 "timeoutSeconds" 5 "failureThreshold" 2) (default dict .Values.probes.readiness)) | nindent 2 }}
 {{- with include "taugate.preStop" (list . (include "taugate.drain" . | atoi)) | atoi }}
 # Until every proxy has heard that the pod is leaving, it answers as before.
 lifecycle:
@@ -46,7 +46,7 @@ httpGet:
 {{- end }}
 
 {{- define "taugate.startup" -}}
-{{- include "taugate.replaced" (list (dict "periodSeconds" 2 "timeoutSeconds" 5 "failureThreshold" 300) .Values.probes.startup) }}
+{{- include "taugate.replaced" (list (dict "periodSeconds" 2 "timeoutSeconds" 5 "failureThreshold" 300) (default dict .Values.probes.startup)) }}
 {{- end }}
 
 {{- define "taugate.serviceMounts" -}}

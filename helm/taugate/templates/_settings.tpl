@@ -27,14 +27,14 @@
 {{/* The Secret with the file of API keys, or nothing. */}}
 {{- define "taugate.keysSecret" -}}
 {{- if .Values.keys.existingSecret }}
-{{- .Values.keys.existingSecret }}
+{{- include "taugate.secret" (list .Values.keys.existingSecret) }}
 {{- else if .Values.keys.entries }}
 {{- include "taugate.fullname" . }}-keys
 {{- end }}
 {{- end }}
 
 {{- define "taugate.hasKeys" -}}
-{{- if or (include "taugate.keysSecret" .) .Values.keys.variable.existingSecret }}true{{ end }}
+{{- if or (include "taugate.keysSecret" .) .Values.keys.variable }}true{{ end }}
 {{- end }}
 
 {{- define "taugate.trusts" -}}
@@ -69,13 +69,13 @@ TAUGATE_ALLOWED_HOSTS: {{ include "taugate.allowedHosts" . | quote }}
 TAUGATE_CACHE: /cache
 {{- end }}
 {{- if include "taugate.keysSecret" . }}
-TAUGATE_KEYS_FILE: {{ printf "/etc/taugate/keys/%s" .Values.keys.file | quote }}
+TAUGATE_KEYS_FILE: {{ include "taugate.entry" (list (default "" .Values.keys.existingSecret) "keys.json") | printf "/etc/taugate/keys/%s" | quote }}
 {{- end }}
 {{- if include "taugate.trusts" . }}
 TAUGATE_TRUSTED_KEYS: /etc/taugate/trusted
 {{- end }}
 {{- if .Values.queryLog.enabled }}
-TAUGATE_QUERY_LOG: {{ .Values.queryLog.path | quote }}
+TAUGATE_QUERY_LOG: /queries/queries.jsonl
 {{- end }}
 {{- range $name, $value := .Values.settings }}
 {{- if not (kindIs "invalid" $value) }}

@@ -29,7 +29,7 @@
 
 {{/* The engine's token or password, as a file so that it is in no environment. */}}
 {{- define "taugate.engineMount" -}}
-{{- if .Values.engine.tokenSecret.existingSecret }}
+{{- if .Values.engine.tokenSecret }}
 - name: engine
   mountPath: /etc/taugate/engine
   readOnly: true
@@ -37,10 +37,10 @@
 {{- end }}
 
 {{- define "taugate.engineVolume" -}}
-{{- with .Values.engine.tokenSecret.existingSecret }}
+{{- with .Values.engine.tokenSecret }}
 - name: engine
   secret:
-    secretName: {{ . }}
+    secretName: {{ include "taugate.secret" (list .) }}
     defaultMode: 0440
 {{- end }}
 {{- end }}
@@ -48,7 +48,7 @@
 {{/* The keys of these endpoints, likewise. */}}
 {{- define "taugate.endpointsMount" -}}
 {{- range $name, $endpoint := include "taugate.endpoints" . | fromJson }}
-{{- if $endpoint.keySecret.existingSecret }}
+{{- if $endpoint.keySecret }}
 - name: {{ $name }}
   mountPath: /etc/taugate/{{ $name }}
   readOnly: true
@@ -58,10 +58,10 @@
 
 {{- define "taugate.endpointsVolume" -}}
 {{- range $name, $endpoint := include "taugate.endpoints" . | fromJson }}
-{{- with $endpoint.keySecret.existingSecret }}
+{{- with $endpoint.keySecret }}
 - name: {{ $name }}
   secret:
-    secretName: {{ . }}
+    secretName: {{ include "taugate.secret" (list .) }}
     defaultMode: 0440
 {{- end }}
 {{- end }}

@@ -49,8 +49,8 @@ a rule of recalibration.promotion has no effect while promotion is off: set reca
 {{- if eq (include "taugate.setting" (list . "reload_seconds") | float64) 0.0 }}
 recalibration.promotion.enabled has no effect while replicas do not check for a new release: set settings.reload_seconds=60
 {{- end }}
-{{- if and (include "taugate.trusts" .) (not $values.signingKey.existingSecret) }}
-only signed releases are served (trustedKeys), but recalibration signs none: name a Secret with a private key in recalibration.signingKey.existingSecret, or set recalibration.promotion.enabled=false
+{{- if and (include "taugate.trusts" .) (not $values.signingKey) }}
+only signed releases are served (trustedKeys), but recalibration signs none: name a Secret with a private key in recalibration.signingKey, or set recalibration.promotion.enabled=false
 {{- end }}
 {{- end }}
 {{- if and $values.workVolume.existingClaim (not .Values.releases.url) }}
