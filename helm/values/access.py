@@ -40,8 +40,6 @@ class Keys(Group):
 
 
 class TrustedKeys(Group):
-    """Public keys (docs/releases.md): only releases that one of them signed are loaded. Set at most one source."""
+    """Public keys (docs/releases.md): only releases that one of them signed are loaded."""
 
-    pem: str | None = value(None, "one or more Ed25519 public keys, in PEM form", pattern="BEGIN PUBLIC KEY")
-    existing_config_map: Name | None = value(None, "ConfigMap whose entries *.pem are public keys")
     existing_secret: Name | None = value(None, "Secret whose entries *.pem are public keys")

@@ -80,8 +80,7 @@ class Scheduled(Group):
 class Account(Group):
     """A service account. Its token is not mounted, because service and calibration do not use the Kubernetes API."""
 
-    create: bool = value(True, "whether the chart creates it")
-    name: Name | None = value(None, "null: derived from the installation's name; `default` if none is created")
+    name: Name | None = value(None, "an existing account; null: the chart creates one, named like the installation")
     annotations: Texts = value(
         {}, "annotations, such as a cloud role that grants access to object storage without credentials"
     )

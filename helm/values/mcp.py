@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from helm.values.base import AsInKubernetes, ImageName, Port, Scheduled, SecretEntry, value
+from helm.values.base import AsInKubernetes, ImageName, Scheduled, SecretEntry, value
 from helm.values.network import HostName
 
 
@@ -12,13 +12,9 @@ class Mcp(Scheduled):
     enabled: bool = value(False, "off: it allows searches without a key")
     image: ImageName = value("taugate/mcp", "image of the MCP server; without tag or digest, of the chart's appVersion")
     replicas: int = value(1, "number of pods; they are stateless", ge=1)
-    key: str | None = value(
-        None, "its API key with the scopes search and feedback, as printed by `taugate key new`", pattern=r"^[!-~]+$"
-    )
     key_secret: SecretEntry | None = value(
-        None, "SECRET or SECRET/ENTRY (entry `key`) with that key, instead of mcp.key"
+        None, "SECRET or SECRET/ENTRY (entry `key`) with its API key, which has the scopes search and feedback"
     )
-    port: Port = value(80, "port of its Service; its path is /mcp")
     allowed_hosts: list[HostName] = Field(
         default=[],
         description="further host names that agents may use, such as that of a gateway; localhost and the names of its "

@@ -16,16 +16,12 @@ class ServiceMonitor(Group):
         "service has keys",
     )
     job: Name = value("taugate", "the label `job`; the alerts about targets name it, and the namespace")
-    labels: Texts = value(
-        {}, "labels by which the operator's Prometheus selects it, such as release: kube-prometheus-stack"
-    )
 
 
 class PrometheusRule(Group):
     """Alerts and recording rules: deploy/prometheus/rules, unchanged except for the links to runbooks."""
 
     enabled: bool = value(False, "off: it needs the CustomResourceDefinitions of the Prometheus operator")
-    labels: Texts = value({}, "labels by which the operator's Prometheus selects them")
     runbooks_url: str | None = value(
         None,
         "URL of your copy of docs/runbooks, such as https://wiki.example.com/taugate/runbooks, for links in alerts; "
@@ -51,6 +47,10 @@ class Dashboards(Group):
 class Metrics(Group):
     """Metrics for Prometheus, and dashboards for Grafana."""
 
+    labels: Texts = value(
+        {},
+        "labels of monitors and rules, by which the operator's Prometheus selects them: release: kube-prometheus-stack",
+    )
     service_monitor: ServiceMonitor = group(ServiceMonitor())
     prometheus_rule: PrometheusRule = group(PrometheusRule())
     dashboards: Dashboards = group(Dashboards())

@@ -28,6 +28,34 @@ MOVED = {
     },
     "keys.file": "use keys.existingSecret=SECRET/ENTRY",
     "redis.key": "use redis.existingSecret=SECRET/ENTRY",
+    **{
+        f"{group}.objectStorage.{name}": use
+        for group, env in (("releases", "env"), ("recalibration", "recalibration.env"))
+        for name, use in (
+            ("existingSecret", f"use {group}.objectStorage=SECRET"),
+            ("endpoint", f"use {env}.AWS_ENDPOINT_URL"),
+            ("region", f"use {env}.AWS_REGION"),
+        )
+    },
+    "redis.password": "use redis.passwordSecret",
+    "mcp.key": "use mcp.keySecret",
+    **{
+        f"recalibration.workVolume.{name}": f"use releases.volume.{name}"
+        for name in ("existingClaim", "storageClass", "size")
+    },
+    "releases.volume.enabled": "releases are in a volume unless releases.url is set",
+    "releases.volume.oneNode": "use releases.volume.accessMode=ReadWriteOnce, which keeps all pods on one node",
+    "releases.volume.keep": "use releases.volume.annotations with helm.sh/resource-policy, null to delete the claim",
+    "trustedKeys.pem": "use trustedKeys.existingSecret, a Secret with entries *.pem",
+    "trustedKeys.existingConfigMap": "use trustedKeys.existingSecret, a Secret with entries *.pem",
+    "serviceAccount.create": "the chart creates one unless serviceAccount.name is set",
+    "recalibration.serviceAccount.create": "the chart creates one unless recalibration.serviceAccount.name is set",
+    "listen.port": "it is 8000; the port of the Service is service.port",
+    "mcp.port": "it is 80",
+    "ingress.enabled": "use ingress.hosts; without hosts there is no Ingress",
+    "metrics.serviceMonitor.labels": "use metrics.labels",
+    "metrics.prometheusRule.labels": "use metrics.labels",
+    "recalibration.data.path": "use recalibration.data.existingClaim=CLAIM/FOLDER",
     "priorityClassName": "use podSpec.priorityClassName",
     "runtimeClassName": "use podSpec.runtimeClassName",
     "topologySpread.hostname": "use topologySpread, for nodes and zones; or podSpec.topologySpreadConstraints",
@@ -38,7 +66,7 @@ MOVED = {
     "autoscaling.metric": "use autoscaling.targetQueueDepth, which replaces the CPU as its metric",
     "networkPolicy.redisPort": "use the port in redis.url, or networkPolicy.extraEgress",
     "networkPolicy.enginePort": "use the port in engine.url",
-    "networkPolicy.objectStoragePort": "use the port in releases.objectStorage.endpoint",
+    "networkPolicy.objectStoragePort": "use the port in env.AWS_ENDPOINT_URL",
     "releases.copyPath": "copies are below /cache",
     "queryLog.path": "the file is /queries/queries.jsonl",
     "metrics.serviceMonitor.interval": "it is 15s",

@@ -17,15 +17,13 @@ from helm.values.base import (
     group,
     value,
 )
-from helm.values.releases import ObjectStorage
 
 
 class Data(Group):
     """The labelled data set: a folder with corpus.jsonl, queries.jsonl and qrels/, at a URL or in a claim."""
 
     url: str | None = value(None, "URL of that folder, such as s3://bucket/data/faq", pattern="^[a-z0-9]+://.+")
-    existing_claim: Name | None = value(None, "an existing claim with that folder, mounted read-only")
-    path: str = value("", "the folder in that claim", pattern="^([^/].*)?$")
+    existing_claim: Name | None = value(None, "CLAIM or CLAIM/FOLDER, mounted read-only")
 
 
 class Promotion(Group):
@@ -68,14 +66,6 @@ class Job(Group):
     arguments: list[str] = value(
         [], "another `taugate` command to run on the volume, such as [release, promote, ID, --releases, /releases]"
     )
-
-
-class WorkVolume(Group):
-    """The volume in which calibration creates releases before it pushes them, if releases.url is set."""
-
-    existing_claim: Name | None = value(None, "an existing claim; null: the chart creates one, for one node")
-    storage_class: Name | None = value(None, "null: the cluster's default")
-    size: Quantity = value("10Gi", "see releases.volume.size")
 
 
 class Cache(Group):
@@ -128,10 +118,9 @@ class Recalibration(Scheduled):
         "of 503 and of 1,204 documents took at most 1.1 GB, for the export by PyTorch; 500,000 vectors of "
         "384 dimensions take 0.8 GB more; two processors encode about 500 texts/s (benchmarks/results/serving.md)",
     )
-    work_volume: WorkVolume = group(WorkVolume())
     cache: Cache = group(Cache())
-    object_storage: ObjectStorage = value(
-        ObjectStorage(), "how calibration reads data and pushes releases; it also needs PutObject"
+    object_storage: Name | None = value(
+        None, "the same for the calibration, which reads data and pushes releases: it also needs PutObject; see its env"
     )
     service_account: Account = value(
         Account(), "service account of the calibration, which may write to storage that the service only reads"

@@ -14,13 +14,10 @@ class Redis(Scheduled):
     )
     enabled: bool = value(False, "true: the chart starts a simple Redis: one pod, bounded memory, nothing on disk")
     image: ImageName = value("redis:7.2.11-bookworm", "image of the chart's own Redis, 6.2 or later")
-    password: str | None = value(
-        None,
-        "its password: at least 16 characters that need no escaping in a URL, such as from `openssl rand -hex 24`",
-        pattern=r"^[A-Za-z0-9._~-]{16,}$",
-    )
     password_secret: SecretEntry | None = value(
-        None, "SECRET or SECRET/ENTRY (entry `password`) with that password, instead of redis.password"
+        None,
+        "SECRET or SECRET/ENTRY (entry `password`) with its password: at least 16 characters that need no "
+        "escaping in a URL, such as from `openssl rand -hex 24`",
     )
     max_memory: str = value(
         "256mb",

@@ -6,16 +6,12 @@ from helm.values.base import Group, Name, Quantity, Texts, group, value
 
 
 class ReleaseVolume(Group):
-    """The volume with the releases directory."""
+    """The volume with the releases directory; with releases.url, that in which calibration makes releases."""
 
-    enabled: bool = value(True, "false if releases.url names object storage")
     existing_claim: Name | None = value(None, "an existing claim; null: the chart creates one")
     access_mode: Literal["ReadWriteMany", "ReadWriteOnce", "ReadOnlyMany"] = value(
-        "ReadWriteMany", "access mode of the claim: replicas on several nodes read, calibration writes"
-    )
-    one_node: bool = value(
-        False,
-        "true: all pods that mount it run on one node, as ReadWriteOnce requires; if that node fails, all of them do",
+        "ReadWriteMany",
+        "access mode: replicas on several nodes read, calibration writes; ReadWriteOnce: all pods run on one node",
     )
     storage_class: Name | None = value(None, "null: the cluster's default")
     size: Quantity = value(
@@ -23,20 +19,10 @@ class ReleaseVolume(Group):
         "space for ten releases of 1 GB (500,000 documents, 384 dimensions, float32), the number that `taugate release "
         "prune` keeps",
     )
-    keep: bool = value(
-        True, "true: `helm uninstall` keeps the claim, because its releases cannot be reproduced exactly"
+    annotations: Texts = value(
+        {"helm.sh/resource-policy": "keep"},
+        "annotations of the claim; `helm uninstall` keeps it, because its releases cannot be reproduced exactly",
     )
-    annotations: Texts = value({}, "annotations of the claim")
-
-
-class ObjectStorage(Group):
-    """Access to object storage (docs/releases.md). Credentials are never part of a URL."""
-
-    existing_secret: Name | None = value(
-        None, "Secret whose entries become variables, such as AWS_ACCESS_KEY_ID; null: the service account's role"
-    )
-    endpoint: str | None = value(None, "AWS_ENDPOINT_URL; null: AWS itself", pattern="^https?://")
-    region: str | None = value(None, "AWS_REGION; null: the default of the store or the role")
 
 
 class Releases(Group):
@@ -53,8 +39,12 @@ class Releases(Group):
         "size of the volume for a pod's copy of a URL, or of signed releases: the current release of 1 GB, the "
         "previous one, and the next",
     )
-    object_storage: ObjectStorage = value(
-        ObjectStorage(), "how the service reads a URL; it needs GetObject and ListBucket"
+    object_storage: Name | None = value(
+        None,
+        "Secret whose entries become variables, such as AWS_ACCESS_KEY_ID, "
+        "to read a URL (GetObject, ListBucket); "
+        "null: "
+        "the service account's role; another store than AWS: env.AWS_ENDPOINT_URL and env.AWS_REGION",
     )
 
 

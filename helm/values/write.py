@@ -39,7 +39,7 @@ def _let_in(schema: dict[str, Any], path: list[str], text: str) -> None:
     """Allow a value that went, for a template that refuses it with its successor's name."""
     properties = schema["properties"]
     for name in path[:-1]:
-        inner = properties[name]
+        inner = properties.setdefault(name, {"anyOf": [{"type": "object", "additionalProperties": True}]})
         reference = inner.get("$ref", "")
         if not reference:  # the group is now a single value
             if "object" not in str(inner.get("anyOf")):

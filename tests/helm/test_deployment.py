@@ -132,7 +132,7 @@ def test_platform_fields_reach_service_and_calibration() -> None:
 
 def test_cluster_may_assign_the_user() -> None:
     none = {"runAsUser": None, "runAsGroup": None, "fsGroup": None}
-    own = at("redis", {"enabled": True, "password": "0123456789abcdef"})
+    own = at("redis", {"enabled": True, "passwordSecret": "redis"})
     rendered = render(VARIANTS["recalibrate"], own, {"podSecurityContext": none})
     pods = [item["spec"].get("template", item)["spec"] for kind in ("Deployment", "Job") for item in rendered.of(kind)]
     assert len(pods) == 3

@@ -92,7 +92,7 @@ def test_schema_is_strict() -> None:
         ("replicas", "two", "/replicas': got string"),
         ("releases.url", "bucket/team", "does not match pattern"),
         ("redis.url", "http://redis", "does not match pattern"),
-        ("redis.password", "short", "does not match pattern"),
+        ("redis.passwordSecret", "a/b/c", "does not match pattern"),
         ("resources.limits", {"memory": "1 GB"}, "/resources/limits/memory"),
         ("keys.entries", [{"name": "shop", "sha256": "x", "scopes": []}], "minItems"),
         ("keys.entries", [{"name": "shop"}], "missing properties 'sha256', 'scopes'"),

@@ -2,7 +2,7 @@
 
 from tests.helm.rendered import KEYS, VARIANTS, at, render
 
-URL = {"releases": {"url": "s3://bucket/team", "volume": {"enabled": False}}}
+URL = {"releases": {"url": "s3://bucket/team"}}
 
 
 def test_notes_explain_first_release() -> None:

@@ -80,11 +80,7 @@ def test_notes_commands_start_one_calibration(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "releases",
-    [
-        {"url": "s3://bucket/team", "volume": {"enabled": False}},
-        {"volume": {"accessMode": "ReadOnlyMany", "existingClaim": "ours"}},
-    ],
+    "releases", [{"url": "s3://bucket/team"}, {"volume": {"accessMode": "ReadOnlyMany", "existingClaim": "ours"}}]
 )
 def test_notes_contain_no_refused_command(releases: Values) -> None:
     notes = render(KEYS, {"releases": releases}).notes

@@ -9,7 +9,7 @@ import pytest
 from taugate.cli.main import load_command
 from tests.helm.rendered import APP_VERSION, KEYS, VARIANTS, Values, at, merged, plain, render, secrets
 
-URL = {"releases": {"url": "s3://bucket/team", "volume": {"enabled": False}}}
+URL = {"releases": {"url": "s3://bucket/team"}}
 JOB = {"recalibration": {"job": {"enabled": True}, "data": {"url": "s3://bucket/data/faq"}}}
 CRON = {"recalibration": {"cronJob": {"enabled": True}, "data": {"url": "s3://bucket/data/faq"}}}
 PROMOTED = merged(at("recalibration.promotion.enabled", True), at("settings.reload_seconds", 60))
@@ -140,9 +140,9 @@ def test_deprecated_rule_becomes_limits(rule: str, options: list[str]) -> None:
 
 
 def test_data_claim_is_read_only() -> None:
-    claim = at("recalibration.data", {"url": None, "existingClaim": "labelled", "path": "faq"})
+    claim = at("recalibration.data", {"url": None, "existingClaim": "labelled/faq"})
     assert arguments(claim)[1] == "/data/faq"
-    assert arguments(merged(claim, at("recalibration.data.path", "")))[1] == "/data"
+    assert arguments(merged(claim, at("recalibration.data.existingClaim", "labelled")))[1] == "/data"
     (container,) = pod(claim)["containers"]
     assert {"name": "data", "mountPath": "/data", "readOnly": True} in container["volumeMounts"]
     assert {"name": "data", "persistentVolumeClaim": {"claimName": "labelled"}} in pod(claim)["volumes"]
@@ -176,10 +176,10 @@ def test_unpromoted_releases_are_not_pushed() -> None:
 
 
 def test_existing_work_volume_is_used() -> None:
-    rendered = render(KEYS, JOB, URL, at("recalibration.workVolume.existingClaim", "work"))
+    rendered = render(KEYS, JOB, URL, at("releases.volume.existingClaim", "work"))
     assert rendered.of("PersistentVolumeClaim") == []
     assert {"name": "releases", "persistentVolumeClaim": {"claimName": "work"}} in pod(
-        URL, at("recalibration.workVolume.existingClaim", "work")
+        URL, at("releases.volume.existingClaim", "work")
     )["volumes"]
 
 
@@ -246,15 +246,17 @@ def test_jobs_have_affinity() -> None:
     term = {"weight": 1, "preference": {"matchExpressions": [{"key": "pool", "operator": "In", "values": ["batch"]}]}}
     affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term]}}
     assert pod(at("recalibration.pod.affinity", affinity))["affinity"] == affinity
-    both = pod(at("recalibration.pod.affinity", affinity), at("releases.volume.oneNode", True))["affinity"]
+    both = pod(at("recalibration.pod.affinity", affinity), at("releases.volume.accessMode", "ReadWriteOnce"))[
+        "affinity"
+    ]
     assert both["nodeAffinity"] == affinity["nodeAffinity"]
     assert both["podAffinity"]
 
 
 def test_calibration_has_own_account_and_storage() -> None:
     role = {"eks.amazonaws.com/role-arn": "arn:aws:iam::111122223333:role/writer"}
-    storage = {"existingSecret": "writer", "endpoint": "http://minio:9000", "region": "eu-central-1"}
-    values = at("recalibration", {"serviceAccount": {"annotations": role}, "objectStorage": storage})
+    store = {"AWS_ENDPOINT_URL": "http://minio:9000"}
+    values = at("recalibration", {"serviceAccount": {"annotations": role}, "objectStorage": "writer", "env": store})
     rendered = render(KEYS, JOB, values)
     assert rendered.one("ServiceAccount", "-calibration")["metadata"]["annotations"] == role
     assert pod(values)["serviceAccountName"] == "shop-taugate-calibration"
@@ -262,7 +264,7 @@ def test_calibration_has_own_account_and_storage() -> None:
     assert container["envFrom"] == [{"secretRef": {"name": "writer"}}]
     assert plain(container)["AWS_ENDPOINT_URL"] == "http://minio:9000"
     assert {"secretRef": {"name": "writer"}} not in rendered.container["envFrom"]
-    shared = at("recalibration.serviceAccount", {"create": False, "name": "ours"})
+    shared = at("recalibration.serviceAccount", {"name": "ours"})
     assert pod(shared)["serviceAccountName"] == "ours"
     assert len(render(KEYS, JOB, shared).of("ServiceAccount")) == 1
 

@@ -10,9 +10,8 @@ from helm.values.settings import OWNED, ServiceSettings
 from taugate.service.settings import VARIABLES, Settings
 from tests.helm.rendered import KEYS, Rendered, Values, at, render, secrets
 
-URL = {"releases": {"url": "s3://bucket/team", "volume": {"enabled": False}}}
+URL = {"releases": {"url": "s3://bucket/team"}}
 SERVICE = "shop-taugate,shop-taugate.team,shop-taugate.team.svc,shop-taugate.team.svc.cluster.local"
-PEM = "-----BEGIN PUBLIC KEY-----\nMCow\n-----END PUBLIC KEY-----\n"
 
 # Values of settings that have a value of their own name, none of them the default; texts have options.
 PLAIN: Values = {
@@ -78,9 +77,9 @@ FORMER: Values = {
 # What other values give, and what the service then has.
 GIVEN: dict[str, tuple[Values, Any]] = {
     "releases": (URL, "s3://bucket/team"),
-    "trusted_keys": (at("trustedKeys.pem", PEM), Path("/etc/taugate/trusted")),
+    "trusted_keys": (at("trustedKeys.existingSecret", "ours"), Path("/etc/taugate/trusted")),
     "host": (at("listen.host", "::"), "::"),
-    "port": (at("listen.port", 9000), 9000),
+    "port": ({}, 8000),
     "allowed_hosts": (at("listen.allowedHosts", ["a", "*"]), f"localhost,{SERVICE},a,*"),
     "engine_url": (at("engine.url", "postgresql://postgres/taugate"), SecretStr("postgresql://postgres/taugate")),
     "engine_token_file": (

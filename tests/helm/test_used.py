@@ -22,7 +22,7 @@ SETTINGS: list[Values] = [
         at("settings.allow_unauthenticated", True),
         at("autoscaling.enabled", True),
         at("redis.existingSecret", "redis"),
-        at("releases.volume.oneNode", True),
+        at("releases.volume.accessMode", "ReadWriteOnce"),
     ),
     VARIANTS["redis"],
     VARIANTS["engine"],
@@ -37,12 +37,10 @@ OTHER: dict[str, object] = {
     "recalibration.promotion.maxAccuracyDrop": 0.05,
     "recalibration.promotion.maxKeptIncrease": "auto",
     "keys.entries": [{"name": "shop", "sha256": "0" * 64, "scopes": ["search"]}],
-    "trustedKeys.pem": "-----BEGIN PUBLIC KEY-----\nMCow\n-----END PUBLIC KEY-----\n",
     "redis.url": "redis://other:6379",
     "engine.url": "postgresql://other/taugate",
     "encoderEndpoint.url": "https://other.example/v1",
     "rerankEndpoint.url": "https://other.example",
-    "redis.password": "f" * 24,
     "redis.maxMemory": "64mb",
     "recalibration.cronJob.schedule": "0 4 * * 1",
     "metrics.prometheusRule.runbooksUrl": "https://other/runbooks",
@@ -85,10 +83,7 @@ BY_NAME = {
     "": "other",
 }
 # Those of which the other has to be given at the same time.
-TOGETHER: dict[str, Values] = {
-    "releases.url": at("releases.volume.enabled", False),
-    "releases.volume.enabled": at("releases.url", "s3://bucket/other"),
-}
+TOGETHER: dict[str, Values] = {}
 # Each setting is followed into the service's environment by test_settings; `global` is of charts around this one.
 ELSEWHERE = {"global"}
 LEAVES = [

@@ -7,7 +7,7 @@ import pytest
 
 from tests.helm.rendered import KEYS, VARIANTS, Values, at, merged, render
 
-URL = {"releases": {"url": "s3://bucket/team", "volume": {"enabled": False}}}
+URL = {"releases": {"url": "s3://bucket/team"}}
 CALIBRATES = {"recalibration": {"cronJob": {"enabled": True}, "data": {"url": "s3://bucket/faq"}}}
 PROMOTES = merged(CALIBRATES, at("recalibration.promotion.enabled", True))
 ENTRY = {"name": "shop", "sha256": "0" * 64, "scopes": ["search"]}
@@ -22,12 +22,6 @@ WRONG: dict[str, tuple[Values, str, str, Values | None]] = {
         at("settings.allow_unauthenticated", True),
     ),
     "keys twice": (at("keys.entries", [ENTRY]), "both given", "keep the Secret", at("keys.existingSecret", None)),
-    "public keys twice": (
-        merged(TRUSTED, at("trustedKeys.existingConfigMap", "trusted")),
-        "exclude one another",
-        "keep one",
-        at("trustedKeys.existingSecret", None),
-    ),
     "a setting as a variable": (at("env", {"TAUGATE_MAX_K": "5"}), "env.TAUGATE_MAX_K", "settings.max_k", None),
     "a setting by both of its names": (
         at("settings", {"allow_unauthenticated": True, "allow_anyone": True}),
@@ -59,24 +53,6 @@ WRONG: dict[str, tuple[Values, str, str, Values | None]] = {
         "raise the limit",
         at("settings.queue_limit", 300),
     ),
-    "volume and URL": (
-        at("releases.url", "s3://bucket/team"),
-        "exclude one another",
-        "releases.volume.enabled=false",
-        at("releases.volume.enabled", False),
-    ),
-    "no releases": (
-        at("releases.volume.enabled", False),
-        "no place for releases",
-        "releases.url",
-        at("releases.url", "s3://bucket/team"),
-    ),
-    "one node for several": (
-        at("releases.volume.accessMode", "ReadWriteOnce"),
-        "ReadWriteOnce volume belongs to one node",
-        "releases.volume.oneNode=true",
-        at("releases.volume.oneNode", True),
-    ),
     "a new volume that nobody writes": (
         at("releases.volume.accessMode", "ReadOnlyMany"),
         "cannot be written to",
@@ -91,7 +67,7 @@ WRONG: dict[str, tuple[Values, str, str, Values | None]] = {
     ),
     "two affinities": (
         merged(
-            at("releases.volume.oneNode", True),
+            at("releases.volume.accessMode", "ReadWriteOnce"),
             at("affinity", {"podAffinity": {}, "nodeAffinity": {}}),
             at("affinity.podAffinity", {"preferredDuringSchedulingIgnoredDuringExecution": []}),
         ),
@@ -106,7 +82,7 @@ WRONG: dict[str, tuple[Values, str, str, Values | None]] = {
         at("redis.url", None),
     ),
     "Redis of its own beside another": (
-        at("redis", {"url": "redis://a:6379", "enabled": True, "password": "a" * 16}),
+        at("redis", {"url": "redis://a:6379", "enabled": True, "passwordSecret": "redis"}),
         "exclude one another",
         "the chart's own",
         at("redis.url", None),
@@ -116,12 +92,6 @@ WRONG: dict[str, tuple[Values, str, str, Values | None]] = {
         "needs a password",
         "redis.passwordSecret",
         at("redis.passwordSecret", "redis"),
-    ),
-    "two passwords": (
-        at("redis", {"enabled": True, "password": "a" * 16, "passwordSecret": "redis"}),
-        "both given",
-        "keep one",
-        at("redis.password", None),
     ),
     "more at least than at most": (
         merged(at("autoscaling.enabled", True), at("replicas", 9)),
@@ -207,35 +177,17 @@ WRONG: dict[str, tuple[Values, str, str, Values | None]] = {
         "recalibration.signingKey",
         at("recalibration.signingKey", "signing"),
     ),
-    "a second directory of releases": (
-        merged(CALIBRATES, at("recalibration.workVolume.existingClaim", "work")),
-        "if releases are at a URL",
-        "remove",
-        URL,
-    ),
     "agents without a key": (
         at("mcp.enabled", True),
         "mcp.enabled needs an API key",
         "mcp.keySecret",
         at("mcp.keySecret", "agents-key"),
     ),
-    "two keys of agents": (
-        at("mcp", {"key": "taugate_abc", "keySecret": "agents-key"}),
-        "both given",
-        "keep one",
-        at("mcp.key", None),
-    ),
     "scraping without a key": (
         at("metrics.serviceMonitor.enabled", True),
         "would be refused",
         "metrics.serviceMonitor.key",
         at("metrics.serviceMonitor.key", "metrics-key"),
-    ),
-    "an ingress to nothing": (
-        at("ingress.enabled", True),
-        "without a host",
-        "ingress.hosts",
-        at("ingress.hosts", [{"host": "example.org", "paths": [{"path": "/search"}]}]),
     ),
 }
 

@@ -65,7 +65,7 @@ template:
   imagePullPolicy: {{ $context.Values.image.pullPolicy }}
   args:
     {{- include "taugate.named" (list $context (index . 2)) | fromJsonArray | toYaml | nindent 4 }}
-  {{- with include "taugate.envFrom" (list $context $values.objectStorage.existingSecret) }}
+  {{- with include "taugate.envFrom" (list $context $values.objectStorage) }}
   envFrom:
     {{- . | nindent 4 }}
   {{- end }}

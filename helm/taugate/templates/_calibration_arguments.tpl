@@ -4,7 +4,8 @@
 {{- define "taugate.calibrate" -}}
 {{- $command := index . 1 }}
 {{- $values := (index . 0).Values.recalibration }}
-{{- $data := default (printf "/data/%s" $values.data.path | trimSuffix "/") $values.data.url }}
+{{- $folder := regexReplaceAll "^[^/]*" (default "" $values.data.existingClaim) "/data" | trimSuffix "/" }}
+{{- $data := default $folder $values.data.url }}
 {{- $own := ternary $values.arguments $values.cronJob.arguments (eq $command "calibrate") }}
 {{- $arguments := concat (list $command $data "--releases" "/releases") $own }}
 {{- if not $values.promotion.enabled }}

@@ -30,16 +30,15 @@
 {{- end }}
 {{- include "taugate.engineEnv" $context }}
 {{- include "taugate.endpointsEnv" $context }}
-{{- include "taugate.storageEnv" $values.objectStorage }}
 {{- include "taugate.plainEnv" $values.env }}
 {{- end }}
 
 {{/* The directory of new releases: that of the service, or one whose releases are pushed to the URL. */}}
 {{- define "taugate.workClaim" -}}
-{{- if .Values.releases.volume.enabled }}
-{{- include "taugate.releasesClaim" . }}
+{{- if .Values.releases.url }}
+{{- default (printf "%s-calibration" (include "taugate.fullname" .)) .Values.releases.volume.existingClaim }}
 {{- else }}
-{{- default (printf "%s-calibration" (include "taugate.fullname" .)) .Values.recalibration.workVolume.existingClaim }}
+{{- include "taugate.releasesClaim" . }}
 {{- end }}
 {{- end }}
 
@@ -83,7 +82,7 @@
 {{- with $values.data.existingClaim }}
 - name: data
   persistentVolumeClaim:
-    claimName: {{ . }}
+    claimName: {{ splitList "/" . | first }}
 {{- end }}
 {{- with $values.signingKey }}
 - name: signing

@@ -44,7 +44,7 @@
 {{- define "taugate.redisEnv" -}}
 {{- $redis := .Values.redis }}
 {{- if $redis.enabled }}
-{{ include "taugate.fromSecret" (list "REDIS_PASSWORD" (include "taugate.redisPassword" .) "password") }}
+{{ include "taugate.fromSecret" (list "REDIS_PASSWORD" .Values.redis.passwordSecret "password") }}
 - name: TAUGATE_REDIS_URL
   value: redis://:$(REDIS_PASSWORD)@{{ include "taugate.fullname" . }}-redis:6379/0
 {{- else if $redis.existingSecret }}
@@ -52,10 +52,6 @@
 {{- else if $redis.url }}
 {{ include "taugate.fromSecret" (list "TAUGATE_REDIS_URL" (printf "%s-redis-url" (include "taugate.fullname" .)) "url") }}
 {{- end }}
-{{- end }}
-
-{{- define "taugate.redisPassword" -}}
-{{- default (printf "%s-redis" (include "taugate.fullname" .)) .Values.redis.passwordSecret }}
 {{- end }}
 
 {{/* The engine's URL, for all pods that read or write its collections. */}}
@@ -93,9 +89,6 @@
 {{- include "taugate.redisEnv" . }}
 {{- include "taugate.engineEnv" . }}
 {{- include "taugate.endpointsEnv" . }}
-{{- if .Values.releases.url }}
-{{- include "taugate.storageEnv" .Values.releases.objectStorage }}
-{{- end }}
 {{- if .Values.queryLog.existingClaim }}
 - name: POD_NAME
   valueFrom:
@@ -103,16 +96,4 @@
       fieldPath: metadata.name
 {{- end }}
 {{- include "taugate.plainEnv" .Values.env }}
-{{- end }}
-
-{{/* Access to object storage. */}}
-{{- define "taugate.storageEnv" -}}
-{{- with .endpoint }}
-- name: AWS_ENDPOINT_URL
-  value: {{ . | quote }}
-{{- end }}
-{{- with .region }}
-- name: AWS_REGION
-  value: {{ . | quote }}
-{{- end }}
 {{- end }}

@@ -54,8 +54,7 @@ labels:
 {{/* Name of a service account: (list context values suffix). */}}
 {{- define "taugate.account" -}}
 {{- $values := index . 1 }}
-{{- $made := printf "%s%s" (include "taugate.fullname" (index . 0)) (index . 2) }}
-{{- default ($values.create | ternary $made "default") $values.name }}
+{{- default (printf "%s%s" (include "taugate.fullname" (index . 0)) (index . 2)) $values.name }}
 {{- end }}
 
 {{/* An image: (list context values), the values of a group or a name; without tag or digest, it is of this version. */}}

@@ -48,9 +48,9 @@
       protocol: TCP
 {{- end }}
 
-{{/* Of object storage: (list context values). */}}
+{{/* Of object storage: (list context variables). */}}
 {{- define "taugate.egressStorage" -}}
-{{- $endpoint := (index . 1).endpoint | default "https://" }}
+{{- $endpoint := index (index . 1) "AWS_ENDPOINT_URL" | default "https://" | toString }}
 - ports:
     - port: {{ include "taugate.port" (list $endpoint (ternary "80" "443" (hasPrefix "http:" $endpoint))) }}
       protocol: TCP

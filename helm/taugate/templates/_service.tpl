@@ -6,14 +6,14 @@ imagePullPolicy: {{ .Values.image.pullPolicy }}
 envFrom:
   - configMapRef:
       name: {{ include "taugate.fullname" . }}
-  {{- include "taugate.envFrom" (list . (and .Values.releases.url .Values.releases.objectStorage.existingSecret)) | nindent 2 }}
+  {{- include "taugate.envFrom" (list . (and .Values.releases.url .Values.releases.objectStorage)) | nindent 2 }}
 {{- with include "taugate.serviceEnv" . | trim }}
 env:
   {{- . | nindent 2 }}
 {{- end }}
 ports:
   - name: http
-    containerPort: {{ .Values.listen.port }}
+    containerPort: 8000
     protocol: TCP
 startupProbe:
   {{- include "taugate.probe" (list "/readyz" (include "taugate.startup" . | fromYaml) dict) | nindent 2 }}
@@ -52,7 +52,7 @@ httpGet:
 {{- define "taugate.serviceMounts" -}}
 - name: tmp
   mountPath: /tmp
-{{- if .Values.releases.volume.enabled }}
+{{- if not .Values.releases.url }}
 - name: releases
   mountPath: /releases
   readOnly: true
@@ -86,7 +86,7 @@ httpGet:
 {{- define "taugate.serviceVolumes" -}}
 - name: tmp
   emptyDir: {}
-{{- if .Values.releases.volume.enabled }}
+{{- if not .Values.releases.url }}
 - name: releases
   persistentVolumeClaim:
     claimName: {{ include "taugate.releasesClaim" . }}

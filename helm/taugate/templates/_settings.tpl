@@ -38,7 +38,7 @@
 {{- end }}
 
 {{- define "taugate.trusts" -}}
-{{- with .Values.trustedKeys }}{{ if or .pem .existingConfigMap .existingSecret }}true{{ end }}{{ end }}
+{{- if .Values.trustedKeys.existingSecret }}true{{ end }}
 {{- end }}
 
 {{/* Host names of requests by port-forward, through the Service and the Ingress. Probes and Prometheus use IP addresses. */}}
@@ -46,7 +46,7 @@
 {{- $service := include "taugate.fullname" . }}
 {{- $within := printf "%s.%s" $service .Release.Namespace }}
 {{- $hosts := list "localhost" $service $within (printf "%s.svc" $within) (printf "%s.svc.cluster.local" $within) }}
-{{- if .Values.ingress.enabled }}
+{{- if .Values.ingress.hosts }}
 {{- range .Values.ingress.hosts }}
 {{- $hosts = append $hosts .host }}
 {{- end }}
@@ -63,7 +63,7 @@
 {{- define "taugate.settings" -}}
 TAUGATE_RELEASES: {{ default "/releases" .Values.releases.url | quote }}
 TAUGATE_HOST: {{ .Values.listen.host | quote }}
-TAUGATE_PORT: {{ .Values.listen.port | quote }}
+TAUGATE_PORT: "8000"
 TAUGATE_ALLOWED_HOSTS: {{ include "taugate.allowedHosts" . | quote }}
 {{- if include "taugate.copies" . }}
 TAUGATE_CACHE: /cache

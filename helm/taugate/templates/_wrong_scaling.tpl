@@ -12,8 +12,8 @@ autoscaling on cpu uses a share of resources.requests.cpu, which is missing: set
 without resources.limits.cpu a pod uses all processors of its node to encode: set a limit, or settings.workers to both numbers, such as 1,encoder_threads=4
 {{- end }}
 {{- range list .Values.affinity (default dict .Values.recalibration.pod.affinity) }}
-{{- if and $.Values.releases.volume.oneNode .podAffinity }}
-releases.volume.oneNode sets affinity.podAffinity itself: remove yours
+{{- if and (eq $.Values.releases.volume.accessMode "ReadWriteOnce") .podAffinity }}
+releases.volume.accessMode=ReadWriteOnce sets affinity.podAffinity itself: remove yours
 {{- end }}
 {{- end }}
 {{- end }}
