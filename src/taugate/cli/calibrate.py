@@ -12,10 +12,9 @@ from pydantic.dataclasses import dataclass
 
 from taugate.calibration.comparison.publish import PROVISIONAL, Promotion, publish, unfit
 from taugate.calibration.comparison.publish import as_json as promotion_json
-from taugate.calibration.encoding.endpoint_source import EndpointOptions
-from taugate.calibration.encoding.input_options import InputOptions
+from taugate.calibration.encoding.encoder_options import EndpointOptions, InputOptions
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, RequestedEncoder
-from taugate.calibration.settings.settings import Accepted, CalibrationSettings, CandidateSettings
+from taugate.calibration.settings import Accepted, CalibrationSettings, CandidateSettings
 from taugate.cli.terminal.command import Command, Option, OptionGroup
 from taugate.cli.terminal.options import (
     LEXICAL,

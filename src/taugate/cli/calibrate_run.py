@@ -8,7 +8,7 @@ import click
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from taugate.calibration.settings.settings import CalibrationSettings
+from taugate.calibration.settings import CalibrationSettings
 from taugate.cli.calibrate import (
     NO_REFUSAL,
     RULE_KEYS,

@@ -156,5 +156,7 @@ command = command_of(
     run,
     AdaptOptions,
     keys=_KEYS,
-    budget=Appearance("TIME_OR_STEPS"), relevant_from=Appearance("GRADE"), lexical=LEXICAL
+    budget=Appearance("TIME_OR_STEPS"),
+    relevant_from=Appearance("GRADE"),
+    lexical=LEXICAL,
 )

@@ -29,12 +29,10 @@ from taugate.calibration.acceptance.cheaper_search import (
 )
 from taugate.calibration.acceptance.projection import VARIANTS, try_projection
 from taugate.calibration.encoding.corpus import EncodedTexts, with_words
-from taugate.calibration.engines.search import ProposedIndex, ShardedHybridIndex, ShardedIndex
-from taugate.calibration.engines.upload import UploadedCorpus
-from taugate.calibration.metrics.inputs import CalibrationInputs
-from taugate.calibration.metrics.judging import max_own_passages, own_passages_of, ranking_outcomes
+from taugate.calibration.engines import ProposedIndex, ShardedHybridIndex, ShardedIndex, UploadedCorpus
+from taugate.calibration.metrics.inputs import CalibrationInputs, max_own_passages, own_passages_of, ranking_outcomes
 from taugate.calibration.progress import Job
-from taugate.calibration.settings.settings import CandidateSettings
+from taugate.calibration.settings import CandidateSettings
 from taugate.errors import ReleaseError
 from taugate.evidence.acceptance import DEPTH, GateCandidate, RankingOutcomes, gate_line, judge
 from taugate.evidence.clusters import SamplingUnits

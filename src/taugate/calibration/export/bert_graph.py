@@ -14,8 +14,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from taugate.calibration.export.bert import Bert
-from taugate.calibration.export.bert_folder import HEADS, WORDS
+from taugate.calibration.export.bert import HEADS, WORDS, Bert
 from taugate.calibration.export.weights import read_weight
 from taugate.policy.arrays import Float32
 from taugate.release.encoder import MODEL

@@ -16,7 +16,7 @@ from sentence_transformers.base.modules import Normalize
 from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
 from transformers.utils.logging import disable_progress_bar
 
-from taugate.calibration.export.probes import PROBES, prompt_of
+from taugate.calibration.export.model_folder import PROBES, prompt_of
 from taugate.calibration.export.torch_model import (
     check_difference,
     is_transformer,

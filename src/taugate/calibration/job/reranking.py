@@ -19,13 +19,12 @@ from taugate.calibration.acceptance.better_lists import CheaperStage, JudgedStag
 from taugate.calibration.acceptance.cheaper_search import FASTER
 from taugate.calibration.encoding.rerankers import RequestedReranker, cheaper_reranker
 from taugate.calibration.encoding.source import CheaperPrecision
-from taugate.calibration.inherited import Inherited
 from taugate.calibration.metrics.inputs import CalibrationInputs
-from taugate.calibration.settings.settings import CalibrationSettings
+from taugate.calibration.settings import CalibrationSettings
 from taugate.calibration.study.corpus import CorpusSearch
 from taugate.calibration.study.decide import decide
 from taugate.calibration.study.reranked import RerankedSearch, score_pairs
-from taugate.calibration.study.study import Study, study
+from taugate.calibration.study.study import Inherited, Study, study
 from taugate.errors import EncoderError
 from taugate.evidence.acceptance import gate_line
 from taugate.policy.score_relevance import SCALES

@@ -7,13 +7,13 @@ from typing import Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 
+from taugate.calibration.comparison.decision import QUANTITIES
 from taugate.calibration.comparison.publish import Promotion, Published
-from taugate.calibration.comparison.rule import QUANTITIES
 from taugate.calibration.encoding.cache import CorpusChanges, CorpusDigests
-from taugate.calibration.engines.upload import documents_in
+from taugate.calibration.engines import documents_in
 from taugate.calibration.progress import Job
 from taugate.calibration.recalibration.trial import TrialResult, TrialSettings
-from taugate.calibration.settings.update import UpdateSettings
+from taugate.calibration.settings import UpdateSettings
 from taugate.calibration.update.job import CheckRecord
 from taugate.errors import InputError
 from taugate.evidence.clusters import SamplingUnits

@@ -8,7 +8,7 @@ from functools import cache
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined, Template
 
 from taugate.calibration.encoding.encoder_fit import encoder_fit_warnings
-from taugate.calibration.encoding.input_options import input_warnings, prompts_in_words
+from taugate.calibration.encoding.encoder_options import input_warnings, prompts_in_words
 from taugate.calibration.formats import (
     PARTS,
     alone,
@@ -24,7 +24,6 @@ from taugate.calibration.formats import (
 from taugate.calibration.provisional import outlook
 from taugate.calibration.query_set.warnings import COPIED, truncation_warning
 from taugate.calibration.report import terminal
-from taugate.calibration.report.abstaining import abstention_figures, shown_queries
 from taugate.calibration.report.compare import compare_releases, same_queries
 from taugate.calibration.report.figures import drawn, metric_curves, reliability_figures, similarity_densities
 from taugate.calibration.report.gate import (
@@ -45,7 +44,13 @@ from taugate.calibration.report.terminal import (
     statement,
     unrestricted,
 )
-from taugate.calibration.report.tradeoff import lost_queries, rule_standings, tradeoff_figures
+from taugate.calibration.report.tradeoff import (
+    abstention_figures,
+    lost_queries,
+    rule_standings,
+    shown_queries,
+    tradeoff_figures,
+)
 from taugate.calibration.study.outcomes import Calibrated
 from taugate.data.labelled_queries import left_out_notes
 from taugate.evidence.abstention.words import SCORES

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from taugate.calibration.metrics.inputs import SearchedQueries
-from taugate.calibration.relevance.probes import LabelledSearch
-from taugate.calibration.settings.settings import CalibrationSettings
+from taugate.calibration.relevance import LabelledSearch
+from taugate.calibration.settings import CalibrationSettings
 from taugate.data.questions import OffTopicQuestion, off_topic_table
 from taugate.data.runs.run import Run
 from taugate.evidence.abstention.choose import LabelledGroups, QueryGroup

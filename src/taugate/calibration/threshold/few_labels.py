@@ -7,8 +7,8 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.calibration.metrics.judging import OwnPassages, search_excluding_own
-from taugate.calibration.relevance.probes import LabelledSearch, ResultScorer
+from taugate.calibration.metrics.inputs import OwnPassages, search_excluding_own
+from taugate.calibration.relevance import LabelledSearch, ResultScorer
 from taugate.errors import InputError
 from taugate.evidence.clusters import SamplingUnits
 from taugate.evidence.few_labels.population import (

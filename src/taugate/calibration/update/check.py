@@ -24,10 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.calibration.encoding.cache import UNKNOWN, CorpusChanges, CorpusDigests
-from taugate.calibration.metrics.inputs import units_of
-from taugate.calibration.metrics.judging import OwnPassages, exclude_own, max_own_passages
-from taugate.calibration.relevance.probes import LabelledSearch
-from taugate.calibration.settings.update import UpdateSettings
+from taugate.calibration.metrics.inputs import OwnPassages, exclude_own, max_own_passages, units_of
+from taugate.calibration.relevance import LabelledSearch
+from taugate.calibration.settings import UpdateSettings
 from taugate.calibration.study.reranked import RerankedCandidates, RerankedSearch, score_pairs
 from taugate.data.beir import Dataset
 from taugate.data.labelled_queries import LabelledQuery

@@ -7,8 +7,7 @@ import click
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from taugate.calibration.encoding.endpoint_source import EndpointOptions
-from taugate.calibration.encoding.input_options import InputOptions
+from taugate.calibration.encoding.encoder_options import EndpointOptions, InputOptions
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, RequestedEncoder
 from taugate.cli.terminal.options import Appearance, AsJson, command_of, option, part
 from taugate.cli.terminal.output import print_result, say_labelled
