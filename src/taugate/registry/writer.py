@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from importlib.resources import files
 from pathlib import Path
 from typing import TypeVar
 
@@ -10,10 +11,19 @@ import orjson
 
 from taugate.errors import ReleaseError
 from taugate.registry.catalog import current_id, release_ids
-from taugate.release.layout import MANIFEST, REPORT, STAGING_PREFIX, content_digest, digest_of, release_id, stored_files
+from taugate.release.layout import (
+    CHECK,
+    MANIFEST,
+    REPORT,
+    STAGING_PREFIX,
+    content_digest,
+    digest_of,
+    release_id,
+    stored_files,
+)
 from taugate.release.manifest import FileRecord, ReleaseManifest
 from taugate.release.verify import verify
-from taugate.storage.files import set_mode, sha256_file, sync, sync_folder
+from taugate.storage.files import atomic_write, set_mode, sha256_file, sync, sync_folder
 from taugate.storage.folders import publish_folder, staging_folder
 
 M = TypeVar("M", bound=ReleaseManifest)
@@ -43,6 +53,7 @@ def write(releases: Path, draft: M, fill: Callable[[Path], None], *, parent: str
             (staging / MANIFEST).write_bytes(orjson.dumps(manifest.model_dump(), option=orjson.OPT_INDENT_2) + b"\n")
             _make_readable_and_sync(staging)
             publish_folder(staging, releases / manifest.release_id)
+            atomic_write(releases / CHECK, (files("taugate.release") / CHECK).read_bytes())
             sync_folder(releases)
     except OSError as error:
         raise OSError(f"{releases}: cannot write a release there ({error}); partial files were removed") from error

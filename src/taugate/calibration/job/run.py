@@ -13,7 +13,7 @@ from taugate.calibration.job.release_stages import decide_release, run_manifest,
 from taugate.calibration.progress import Job
 from taugate.calibration.provisional import PROVISIONAL, AvailableEvidence
 from taugate.calibration.settings.settings import CalibrationSettings
-from taugate.calibration.study.outcomes import Calibrated, drift_reference, golden_rows, query_outcomes
+from taugate.calibration.study.outcomes import Calibrated, drift_reference, evidence_of, golden_rows, query_outcomes
 from taugate.calibration.study.run import RunInputs, RunSearch
 from taugate.calibration.study.study import study
 from taugate.data.runs.judged_run import JudgedRun
@@ -21,7 +21,7 @@ from taugate.data.runs.run import Run
 from taugate.evidence.measure import DrawnQueries
 from taugate.policy.score_relevance import SCALES, ScoreScale
 from taugate.registry.history import calibration_lock
-from taugate.release.layout import GOLDEN, OUTCOMES, REFERENCE, REPORT
+from taugate.release.layout import EVIDENCE, GOLDEN, OUTCOMES, REFERENCE, REPORT
 from taugate.release.manifest import RetrieverRecord, RunManifest
 from taugate.retrieval import golden_results
 from taugate.retrieval.folders import ModelsFolder
@@ -96,6 +96,7 @@ def _write_files(inputs: RunInputs, calibrated: Calibrated, report: str, release
     """Write every file of the release except its manifest into an empty folder."""
     drift_reference(calibrated, calibrated.policy).save(release / REFERENCE)
     query_outcomes(calibrated, calibrated.policy).save(release / OUTCOMES)
+    evidence_of(calibrated).save(release / EVIDENCE)
     ModelsFolder(release).write(
         None if calibrated.estimated is None else calibrated.estimated.relevance,
         None if calibrated.answer_rule is None else calibrated.answer_rule.score,
