@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from deploy.settings_page import page as settings_page
-from taugate.calibration.settings.settings import CalibrationSettings
+from taugate.calibration.settings import CalibrationSettings
 from taugate.cli import main as cli
 from taugate.service.settings import VARIABLES
 

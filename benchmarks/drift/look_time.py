@@ -13,8 +13,7 @@ from benchmarks.drift.traffic import Pool
 from benchmarks.drift.worlds import DriftWorld
 from taugate.drift.observations import query_keys
 from taugate.retrieval.query import Query
-from taugate.service.drift.analysis import TrafficAnalysis
-from taugate.service.drift.canary import Canary
+from taugate.service.drift.analysis import Canary, TrafficAnalysis
 from taugate.service.drift.query_log import ServedReply
 from taugate.service.drift.worker_store import WorkerStore
 from taugate.service.pipeline.record import RESULT, SearchRecord

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from benchmarks.calibrated import IndexedSet
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
-from taugate.calibration.metrics.inputs import clusters
-from taugate.calibration.metrics.judging import max_own_passages, own_passages_of, ranking_outcomes
+from taugate.calibration.metrics.inputs import clusters, max_own_passages, own_passages_of, ranking_outcomes
 from taugate.data.corpus import CORPUS
 from taugate.data.generation.generate import MAX_QUERIES, generate_crops
 from taugate.data.judgements import GENERATED

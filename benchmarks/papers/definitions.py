@@ -23,7 +23,7 @@ DEFINITIONS: dict[str, tuple[tuple[str, str, str, str], ...]] = {
         ("isotropy I_A, I_B", "§2.5, eq. 3 to 6", "calibrate, compare --measures", "calibration/metrics/embeddings.py"),
         ("standardising, whitening, removing top components", "§2.5", "compare --measures", "calibration/metrics/embeddings.py"),
         ("separation Δ_M", "§2.6", "adapt, compare --measures", "calibration/metrics/embeddings.py"),
-        ("correlations of the measures", "Table 3", "compare", "calibration/comparison/encoders.py"),
+        ("correlations of the measures", "Table 3", "compare", "calibration/job/compare.py"),
         ("forgetting on general questions", "§4.1, Table 4", "adapt, compare --measures", "calibration/comparison/measures.py"),
     ),
     _PCA: (

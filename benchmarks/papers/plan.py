@@ -12,8 +12,8 @@ from benchmarks.encoding import is_encoded
 from benchmarks.papers.encoders import PaperEncoder, encoders
 from benchmarks.searched import EncodedSplit
 from taugate.calibration.metrics.embeddings import TRANSFORMATIONS, isotropy
-from taugate.calibration.metrics.judging import judge_queries
-from taugate.calibration.settings.settings import DEFAULT_OVERLAP_PERCENTILE, CalibrationSettings
+from taugate.calibration.metrics.inputs import judge_queries
+from taugate.calibration.settings import DEFAULT_OVERLAP_PERCENTILE, CalibrationSettings
 from taugate.drift.signals import overlap_thresholds, share_above
 from taugate.evidence.clusters import SamplingUnits
 from taugate.evidence.measure import Resamples, measure

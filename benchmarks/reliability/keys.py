@@ -15,7 +15,7 @@ from benchmarks.serving.cells import LoadCell, latency, measure, rate
 from benchmarks.serving.load import LoadJob
 from benchmarks.serving.servers import Server
 from benchmarks.serving.services import ServiceUnderTest, taugate
-from taugate.service.access.keys import digest
+from taugate.service.access.authorization import digest
 
 HEADING = "What keys and rates cost"
 _SET, _KNOWN, _CLIENTS = "squad_v2_dev", 500, 16

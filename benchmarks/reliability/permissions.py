@@ -21,7 +21,7 @@ from benchmarks.reliability.plan import ReliabilityPlan
 from benchmarks.serving.client import HOST
 from benchmarks.serving.servers import Server
 from benchmarks.serving.services import ServiceUnderTest, taugate
-from taugate.service.access.keys import digest
+from taugate.service.access.authorization import digest
 
 HEADING = "What the time of a reply tells a key with a filter"
 _SET = "squad_v2_dev"

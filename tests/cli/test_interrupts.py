@@ -24,7 +24,7 @@ MOMENTS = [
     "numpy",
     "pydantic",
     "onnxruntime",
-    "taugate.calibration.settings.settings",
+    "taugate.calibration.settings",
     "taugate.cli.terminal.summary",
     "scipy.special",
     "sklearn.linear_model",

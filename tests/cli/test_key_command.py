@@ -13,8 +13,7 @@ import pytest
 from taugate.cli import key as command
 from taugate.cli import main as cli
 from taugate.retrieval.documents.filters import OneOf, Range, all_of
-from taugate.service.access.authorization import find_key
-from taugate.service.access.keys import parse_keys
+from taugate.service.access.authorization import find_key, parse_keys
 from tests.service.access.files import entry
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import click
 import pytest
 
-from taugate.calibration.settings.settings import CalibrationSettings, CandidateSettings
+from taugate.calibration.settings import CalibrationSettings, CandidateSettings
 from taugate.cli import main as cli
 from taugate.cli.calibrate import command, with_refuse
 from taugate.cli.terminal.options import parameters, specified, variable_help

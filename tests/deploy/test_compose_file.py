@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from taugate.service.access.keys import check_keys, parse_keys
+from taugate.service.access.authorization import check_keys, parse_keys
 from taugate.service.settings import VARIABLES
 from taugate_mcp.command import KEY_FILE, parser
 from taugate_mcp.transports import GRACE_SECONDS

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from ir_measures import nDCG
 
-from taugate.calibration.metrics.judging import judge_queries
+from taugate.calibration.metrics.inputs import judge_queries
 from taugate.cli import main as cli
 from taugate.data.labelled_queries import LabelledQuery
 from taugate.release.layout import ENCODER_FOLDER

@@ -12,7 +12,7 @@ import orjson
 import pytest
 
 from taugate.drift.observations import Judgements, SlidingWindow
-from taugate.service.access.keys import digest
+from taugate.service.access.authorization import digest
 from taugate.service.app import create_app
 from taugate.service.replicas import Fleet
 from taugate.service.settings import Settings
@@ -30,6 +30,7 @@ TIME_OF_DAY = {
         "judgements are logged by date, and what other replicas keep expires by it"
     ),
     "service/drift/analysis.py": "windows keep dates",
+    "service/drift/query_log.py": "old texts are hashed by their date",
     "service/drift/worker_store.py": "replies that other workers sent expire by date, as those of other replicas do",
     "retrieval/engines/row_store.py": "a collection has the date of its creation, for pruning from another machine",
     "registry/prune.py": "the age of a collection, by its date",

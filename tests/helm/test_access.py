@@ -5,7 +5,7 @@ import json
 import helm_python
 import pytest
 
-from taugate.service.access.keys import parse_keys
+from taugate.service.access.authorization import parse_keys
 from tests.helm.rendered import KEYS, VARIANTS, Values, at, render, secrets
 
 ANYONE = at("settings.allow_unauthenticated", True)

@@ -8,7 +8,7 @@ import helm_python
 import pytest
 import yaml
 
-from taugate.service.access.keys import check_access
+from taugate.service.access.authorization import check_access
 from taugate.service.settings import Settings
 from tests.helm.custom_resources import check_custom, is_custom
 from tests.helm.rendered import CHART, VARIANTS, VERSIONS, Rendered, check, render

@@ -23,20 +23,13 @@ _AROUND = ((0, -_ROOM), (0, _ROOM), (_ROOM, 0), (-_ROOM, 0), (11, -11), (-11, -1
 
 @dataclass(frozen=True)
 class Axis:
-    """A range of values with its label.
-
-    Attributes:
-        low: Lower end of the range.
-        high: Upper end of the range.
-        label: Label of the axis.
-        form: Format of the ticks, `none` for no ticks.
-        odds: Place probabilities by the logarithm of their odds: 0.01 and 0.001 are as far apart as 0.99 and 0.999.
-    """
+    """A range of values with its label."""
 
     low: float
     high: float
     label: str
     form: Form = "number"
+    # Place probabilities by the logarithm of their odds: 0.01 and 0.001 are as far apart as 0.99 and 0.999
     odds: bool = False
 
     @classmethod
@@ -92,14 +85,7 @@ def _round_step(min_step: float) -> float:
 
 @dataclass(frozen=True)
 class Dot:
-    """A marked point.
-
-    Attributes:
-        x: Value on the x axis.
-        y: Value on the y axis.
-        label: Text beside the dot.
-        hint: Text for screen readers and the tooltip.
-    """
+    """A marked point."""
 
     x: float
     y: float
@@ -112,16 +98,9 @@ class Chart:
     """A drawing on two axes, to which marks are added one by one.
 
     `series` and `kind` of the drawing methods are classes of the style sheet; values are those of the axes.
-
-    Attributes:
-        name: Letters only, unique on the page.
-        title: Title for screen readers.
-        description: Description for screen readers.
-        x: The x axis.
-        y: The y axis.
     """
 
-    name: str
+    name: str  # letters only, unique on the page
     title: str
     description: str
     x: Axis
@@ -218,15 +197,9 @@ class Chart:
 
 @dataclass(frozen=True)
 class LegendEntry:
-    """One entry of a legend.
+    """One entry of a legend."""
 
-    Attributes:
-        mark: Line, band, dot or mark, as in the drawing.
-        series: Class in the style sheet.
-        text: Meaning of the mark.
-    """
-
-    mark: str
+    mark: str  # line, band, dot or mark, as in the drawing
     series: str
     text: str
 
@@ -249,13 +222,7 @@ class LegendEntry:
 
 @dataclass(frozen=True)
 class Figure:
-    """A drawing with its legend.
-
-    Attributes:
-        caption: Title of the figure.
-        svg: The drawing.
-        keys: The legend.
-    """
+    """A drawing with its legend."""
 
     caption: str
     svg: Markup

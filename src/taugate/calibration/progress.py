@@ -40,30 +40,17 @@ class JobCancelled(BaseException):
 
 @dataclass
 class Task:
-    """A task in progress, for a progress display.
-
-    Attributes:
-        name: What is being done.
-        total: Units of work, None if unknown.
-        done: Finished units.
-        cached: Finished units that took no time, because an earlier run had finished them.
-        began: `time.perf_counter` at the start.
-        cancelled: Set if the job is cancelled.
-    """
+    """A task in progress, for a progress display."""
 
     name: str
     total: int | None = None
     done: int = 0
-    cached: int = 0
+    cached: int = 0  # finished units that took no time, because an earlier run had finished them
     began: float = field(default_factory=time.perf_counter)
     cancelled: threading.Event = field(default_factory=threading.Event)
 
     def advance(self, units: int = 1) -> None:
-        """Count finished units.
-
-        Raises:
-            JobCancelled: If the job has been cancelled.
-        """
+        """Count finished units."""
         if self.cancelled.is_set():
             raise JobCancelled
         self.done += units
@@ -78,7 +65,6 @@ class Job:
     """Everything that long work tells its caller, and the caller's way to stop it.
 
     Attributes:
-        report: Prints one line of progress or a warning.
         command: The command line that the job runs, for the report; empty if no command began it.
         confirm: Reports what would be sent to another machine; raises InputError if the user does not want that.
         stage_ended: Is called with the name of a stage, and seconds spent in it, whenever some are added.
@@ -113,15 +99,7 @@ class Job:
 
     @contextmanager
     def task(self, name: str, total: int | None = None) -> Iterator[Task]:
-        """Make a task the current one inside a `with` block, which advances it.
-
-        Args:
-            name: What is being done, for people to read.
-            total: Units of work, None if unknown.
-
-        Raises:
-            JobCancelled: If the job has been cancelled.
-        """
+        """Make a task the current one inside a `with` block, which advances it."""
         task = Task(name, total, cancelled=self._cancelled)
         task.advance(0)
         self._tasks.append(task)

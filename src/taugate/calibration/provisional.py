@@ -48,34 +48,20 @@ PROVISIONAL = "PROVISIONAL:"  # prefix of the lines about a provisional release 
 
 @dataclass(frozen=True)
 class MeasuredSet:
-    """Generated and human queries of one public data set, searched with one encoder; every figure is in 0…1.
-
-    Attributes:
-        set: Name of the data set.
-        encoder: Name of the encoder.
-        accuracy_generated: accuracy@K of generated queries without a threshold.
-        accuracy_human: accuracy@K of human queries without a threshold.
-        loss_generated: Accuracy of generated queries lost to the τ that was calibrated on them.
-        loss_human: Accuracy of human queries lost to the same τ.
-    """
+    """Generated and human queries of one public data set, searched with one encoder; every figure is in 0…1."""
 
     set: str
     encoder: str
     accuracy_generated: float
     accuracy_human: float
-    loss_generated: float
-    loss_human: float
+    loss_generated: float  # accuracy of generated queries lost to the τ that was calibrated on them
+    loss_human: float  # accuracy of human queries lost to the same τ
 
 
 def read_table() -> list[MeasuredSet]:
     """Read the measurements that come with Taugate."""
     rows = json.loads((files("taugate.calibration") / _TABLE).read_text(encoding="utf-8"))
     return [MeasuredSet(**row) for row in rows]
-
-
-def measured_bias() -> BiasRecord | None:
-    """Return the bias to expect on a new corpus; None if the table has fewer than two data sets."""
-    return expected_bias(read_table())
 
 
 def expected_bias(table: Sequence[MeasuredSet]) -> BiasRecord | None:
@@ -116,31 +102,20 @@ def prediction_interval(differences: Sequence[float]) -> Interval:
 
 @dataclass(frozen=True)
 class AvailableEvidence:
-    """The evidence of a data set for a threshold, known before anything is encoded.
+    """The evidence of a data set for a threshold, known before anything is encoded."""
 
-    Attributes:
-        human: Number of answerable queries by people, including users of the running service.
-        generated: Number of answerable queries made by a rule or a language model.
-        documents: N, the number of documents in the corpus.
-        k: K of the top-K.
-        written: Number of answerable queries written by a language model.
-        encoder_unproven: Whether the encoder was adapted with evidence from generated queries alone.
-    """
-
-    human: int
-    generated: int
+    human: int  # number of answerable queries by people, including users of the running service
+    generated: int  # number of answerable queries made by a rule or a language model
     documents: int
     k: int
-    written: int = 0
-    encoder_unproven: bool = False
+    written: int = 0  # number of answerable queries written by a language model
+    encoder_unproven: bool = False  # whether the encoder was adapted with evidence from generated queries alone
 
     @classmethod
     def count(cls, dataset: LabelledQueries, k: int, adaptation: AdaptationRecord | None = None) -> Self:
         """Count the evidence of a data set.
 
         Args:
-            dataset: The labelled queries.
-            k: K of the top-K.
             adaptation: Record of the encoder's adaptation, None if it was not adapted.
         """
         unproven = adaptation is not None and adaptation.evidence == "generated"
@@ -181,9 +156,7 @@ def calibration_record(
 
     Args:
         hits: (q,) bool, whether each answerable query has a relevant document among its top K without a cut.
-        evidence: Evidence of the data set.
         chance: Accuracy of random results, in 0…1; by default K/N, which assumes that each document is one passage.
-        adjusted: Whether the threshold was given.
     """
     reasons = evidence.reasons
     if chance is None:
@@ -193,7 +166,9 @@ def calibration_record(
         reasons=reasons,
         human=evidence.human,
         generated=evidence.generated,
-        bias=measured_bias() if evidence.generated and not evidence.written else None,  # measured on crops alone
+        bias=expected_bias(read_table())
+        if evidence.generated and not evidence.written
+        else None,  # measured on crops alone
         accuracy=against_chance(int(hits.sum()), len(hits), chance),
     )
 
@@ -204,11 +179,6 @@ def against_chance(hits: int, queries: int, chance: float) -> AgainstChance:
     The unit is the query even if queries share documents, because the question is whether there is anything to
     calibrate and not how much may be lost. If queries have many relevant documents each, they form one cluster, and by
     document no accuracy would be above chance.
-
-    Args:
-        hits: Number of queries that find a relevant document.
-        queries: Number of queries.
-        chance: Accuracy of random results, in 0…1.
     """
     lower = lower_limit(hits, queries)
     return AgainstChance(
@@ -247,8 +217,6 @@ def outlook(record: CalibrationRecord, policy: PolicyRecord, metrics: MetricsRec
     """State what to expect for people's questions if figures are of generated ones; None if no query was generated.
 
     Args:
-        record: State of the release.
-        policy: Policy in force.
         metrics: Metrics of the queries that did not influence the policy, if there are any.
         refusing: Whether the metrics include queries that are refused as a whole.
     """
@@ -298,13 +266,7 @@ def outlook(record: CalibrationRecord, policy: PolicyRecord, metrics: MetricsRec
 
 
 def _of_people(measured: float, bias: Interval, share: float) -> tuple[float, float, float]:
-    """Return the share to expect for people's questions, and the lower and upper end of its range.
-
-    Args:
-        measured: Share of all questions, in 0…1.
-        bias: Share of generated questions less that of people's.
-        share: Share of the questions that are generated, in 0…1.
-    """
+    """Return the share to expect for people's questions, and the lower and upper end of its range."""
     mean, lower, upper = (min(1.0, max(0.0, measured - share * value)) for value in (bias.mean, bias.upper, bias.lower))
     return mean, lower, upper
 

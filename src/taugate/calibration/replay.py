@@ -28,13 +28,7 @@ NO_TEXTS = (
 
 @dataclass(frozen=True)
 class ReleaseLog:
-    """Lines of one release, ordered by time.
-
-    Attributes:
-        queries: Queries.
-        judged: Judged replies.
-        other_lines: Number of lines of other releases.
-    """
+    """Lines of one release, ordered by time."""
 
     queries: Observations
     judged: JudgedReplies
@@ -43,34 +37,20 @@ class ReleaseLog:
 
 @dataclass(frozen=True)
 class AnsweredLog:
-    """A release with its lines of the log.
-
-    Attributes:
-        release: Id of the release.
-        reference: Distributions of its calibration.
-        percentile: Percentile of the calibration's top-K similarities that gives θ, 0…100.
-        log: Its queries and judgements.
-        questions: Texts of the questions of its calibration; none if it does not have them.
-    """
+    """A release with its lines of the log."""
 
     release: str
     reference: Reference
-    percentile: float
+    percentile: float  # percentile of the calibration's top-K similarities that gives θ, 0…100
     log: ReleaseLog
-    questions: list[str]
+    questions: list[str]  # texts of the questions of its calibration; none if it does not have them
 
     @classmethod
     def read(cls, releases: Path, release: str | None, logs: Sequence[Path]) -> Self:
         """Read a release and its lines of the logs.
 
         Args:
-            releases: The directory of releases.
             release: Id of the release, None for the current one.
-            logs: Files, in any order.
-
-        Raises:
-            InputError: If a line is not of a query log, or no line is of the release.
-            ReleaseError: If the release cannot be read.
         """
         folder = find(releases, release)
         manifest = verify(folder)
@@ -84,7 +64,6 @@ class AnsweredLog:
         """Set up the alarms of a service that has just started with this release.
 
         Args:
-            rules: Rules of the alarms.
             ordinary: Bounds of a baseline by signal, which widen those of the calibration.
         """
         return Monitor(self.reference, theta_of(self.reference, self.percentile), rules, ordinary)
@@ -96,16 +75,6 @@ def read_log(
     """Read the lines of one release.
 
     What is not comparable with the calibration is left out, as in drift detection.
-
-    Args:
-        paths: Files, in any order.
-        release: Id of the release.
-        k: Number of results of its queries.
-        has_random: Whether queries were compared with random documents.
-        components: Number of components of the retriever.
-
-    Raises:
-        InputError: If a line is not of a query log, or no line is of the release.
     """
     queries, judged, other_lines = _Queries(k, components, has_random=has_random), _Judged(), 0
     for line in read_query_log(paths):
@@ -200,32 +169,20 @@ class _Judged:
 
 @dataclass(frozen=True)
 class AlarmChange:
-    """An alarm that begins or ends.
-
-    Attributes:
-        signal: Name of the signal.
-        at: Unix time.
-        after: Number of queries (for `quality`, judged replies) of the log up to then.
-        on: Whether the alarm begins.
-    """
+    """An alarm that begins or ends."""
 
     signal: str
     at: float
-    after: int
+    after: int  # number of queries (for `quality`, judged replies) of the log up to then
     on: bool
 
 
 @dataclass(frozen=True)
 class ReplayedLog:
-    """The outcome of a replay.
-
-    Attributes:
-        moments: Changes of alarms, ordered by time.
-        blocks: Unix times at which the complete blocks of queries began.
-    """
+    """The outcome of a replay."""
 
     moments: list[AlarmChange]
-    blocks: list[float]
+    blocks: list[float]  # unix times at which the complete blocks of queries began
 
 
 def replay_log(log: ReleaseLog, monitor: Monitor) -> ReplayedLog:
@@ -260,8 +217,6 @@ def new_questions(answered: AnsweredLog, replayed: ReplayedLog, logs: Sequence[P
     """Return the questions under the alarms of a replay that are least like the calibration's, grouped.
 
     Args:
-        answered: The release with its log.
-        replayed: The replay of the log.
         logs: Files of the log, which are read again, because a replay keeps no texts.
 
     Returns:

@@ -12,10 +12,9 @@ from pydantic.dataclasses import dataclass
 
 from taugate.calibration.comparison.publish import PROVISIONAL, Promotion, publish, unfit
 from taugate.calibration.comparison.publish import as_json as promotion_json
-from taugate.calibration.encoding.endpoint_source import EndpointOptions
-from taugate.calibration.encoding.input_options import InputOptions
+from taugate.calibration.encoding.encoder_options import EndpointOptions, InputOptions
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, RequestedEncoder
-from taugate.calibration.settings.settings import Accepted, CalibrationSettings, CandidateSettings
+from taugate.calibration.settings import Accepted, CalibrationSettings, CandidateSettings
 from taugate.cli.terminal.command import Command, Option, OptionGroup
 from taugate.cli.terminal.options import (
     LEXICAL,
@@ -49,11 +48,11 @@ if TYPE_CHECKING:  # needs the extra `calibration`
 
 # What a first month leaves alone; a settings file has it.
 RULE_KEYS = (
-    "bootstraps", "sample_size", "overlap_percentile", "guarantee", "metric", "confidence", "drawn", "relevant_from",
-    "seed",
+    "method", "bootstraps", "sample_size", "overlap_percentile", "guarantee", "metric", "confidence",
+    "count_at_most", "drawn", "relevant_from", "seed", "holdout",
 )  # fmt: skip
 _KEYS = (
-    *RULE_KEYS, "projection", "retention", "index", "gate_confidence", "margin", "accept", "strata",
+    *RULE_KEYS, "projection", "retention", "precision", "lexical", "index", "gate_confidence", "margin", "accept", "strata",
     "rerank_candidates", "accept_vectors", "query_prompt", "document_prompt", "max_length",
     "similarity", "dimensions", "encoder_key_file",
 )  # fmt: skip

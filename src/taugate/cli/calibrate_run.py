@@ -8,7 +8,7 @@ import click
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from taugate.calibration.settings.settings import CalibrationSettings
+from taugate.calibration.settings import CalibrationSettings
 from taugate.cli.calibrate import (
     NO_REFUSAL,
     RULE_KEYS,
@@ -98,6 +98,6 @@ command = Command(
         *parameters(CalibrateRunOptions, "new_encoder", group=PROMOTION),
     ],
     common=_COMMON,
-    keys=RULE_KEYS,
+    keys=(*RULE_KEYS, "off_topic", "new_encoder"),
     help="Choose a threshold for the scores of another retriever, and write and promote a release.",
 )

@@ -137,6 +137,8 @@ def _utc(at: float) -> str:
     return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S}"
 
 
+_KEYS = ("release", "block")
+_REPLAY_KEYS = (*_KEYS, "smallest_effect", "average_run_length", "baseline")
 command = Group("drift", help="Detect drift in recorded queries.")
-command.add_command(command_of("replay", replay, ReplayOptions))
-command.add_command(command_of("baseline", baseline, LogOptions))
+command.add_command(command_of("replay", replay, ReplayOptions, keys=_REPLAY_KEYS))
+command.add_command(command_of("baseline", baseline, LogOptions, keys=_KEYS))

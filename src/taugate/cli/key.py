@@ -12,7 +12,7 @@ import orjson
 from taugate.cli.terminal.command import Group
 from taugate.cli.terminal.output import aligned, print_result, say
 from taugate.errors import InputError
-from taugate.service.access.keys import KeyScope, check_keys, digest, parse_keys
+from taugate.service.access.authorization import KeyScope, check_keys, digest, parse_keys
 from taugate.storage.files import Json, atomic_write
 from taugate.storage.folders import exclusive_lock
 

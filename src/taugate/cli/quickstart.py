@@ -12,7 +12,7 @@ from pydantic.dataclasses import dataclass
 
 from taugate import plugins
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
-from taugate.calibration.settings.settings import CalibrationSettings
+from taugate.calibration.settings import CalibrationSettings
 from taugate.cli.serve import address, listen, print_when_ready, serve
 from taugate.cli.terminal.options import Appearance, Verbose, command_of, option
 from taugate.cli.terminal.output import say_sentence

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from pydantic.dataclasses import dataclass
 
+from taugate.calibration.comparison.decision import PromotionRule
 from taugate.calibration.comparison.publish import Promotion
 from taugate.calibration.comparison.publish import as_json as promotion_json
-from taugate.calibration.comparison.rule import PromotionRule
 from taugate.calibration.recalibration.trial import DEFAULT_QUERIES, DEFAULT_SECONDS, TrialSettings
-from taugate.calibration.settings.update import UpdateSettings
+from taugate.calibration.settings import UpdateSettings
 from taugate.cli.terminal.command import OptionGroup
 from taugate.cli.terminal.options import Appearance, AsJson, Data, Releases, Verbose, command_of, option, part
 from taugate.cli.terminal.output import print_result, say
@@ -180,5 +180,5 @@ GROUPS = {
         "admin as well, they load the release at once",
     ): TrialOptions,
 }
-KEYS = ("split", "margin", "shadow_seconds")  # of a settings file
+KEYS = ("split", "margin", "embeddings", "shadow", "shadow_seconds")  # of a settings file
 command = command_of("recalibrate", run, RecalibrateOptions, GROUPS, keys=KEYS, embeddings=Appearance("DIR_OR_URL"))

@@ -200,4 +200,6 @@ def _recorded(
         return record_run(pending, search, file, options.depth, options.rate, task.advance)
 
 
-command = command_of("run", run, RunOptions, keys=("id_field", "vector_field", "text_field", "depth", "rate", "texts"))
+command = command_of(
+    "run", run, RunOptions, keys=("id_field", "vector_field", "text_field", "depth", "rate", "texts", "max", "seed")
+)

@@ -77,7 +77,7 @@ def listen(settings: Settings) -> socket.socket:
     Raises:
         InputError: If the address cannot be bound, or other machines could reach it without API keys.
     """
-    from taugate.service.access.keys import check_access
+    from taugate.service.access.authorization import check_access
     from taugate.service.runtime.logs import check_installed
 
     check_access(settings)

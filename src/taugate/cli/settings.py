@@ -37,8 +37,11 @@ def run(as_json: bool, **flags: Any) -> int:  # noqa: ANN401 (of the types of th
 command = Command(
     "settings",
     callback=run,
-    params=[*setting_parameters(), click.Option(["--json", "as_json"], is_flag=True, help="print one JSON object")],
-    help="Shows the settings that `taugate serve` would use with the same flags. Secrets are hidden; docs/settings.md "
+    params=[
+        *setting_parameters(moved=True),
+        click.Option(["--json", "as_json"], is_flag=True, help="print one JSON object"),
+    ],
+    help="Shows the settings that `taugate serve` would use without options. Secrets are hidden; docs/settings.md "
     "describes every setting.",
 )
 

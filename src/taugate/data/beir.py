@@ -83,20 +83,12 @@ class Dataset(LabelledQueries):
 
 @dataclass(frozen=True)
 class OpenDataset:
-    """A data set whose documents and queries have been read; its splits are read one by one.
-
-    Attributes:
-        folder: Folder of the data set.
-        documents: Documents in the order of corpus.jsonl.
-        ids: Ids of the documents.
-        queries: Queries by id, in the order of queries.jsonl.
-        vectors: See Dataset.
-    """
+    """A data set whose documents and queries have been read; its splits are read one by one."""
 
     folder: Path
-    documents: DocumentStore
+    documents: DocumentStore  # documents in the order of corpus.jsonl
     ids: CorpusIds
-    queries: Mapping[str, DatasetQuery]
+    queries: Mapping[str, DatasetQuery]  # queries by id, in the order of queries.jsonl
     vectors: DatasetVectors | None = None
 
     @classmethod
@@ -104,13 +96,8 @@ class OpenDataset:
         """Read and check the documents and the queries.
 
         Args:
-            folder: Folder of the data set.
-            split: Split to name in errors.
             spool: An empty folder for the documents, which has to outlive the result.
             own_vectors: Whether to read the vectors that come with the data set.
-
-        Raises:
-            InputError: At the first fault, with file and line.
         """
         check_folder(folder, split)
         corpus, queries = stored_file(folder / CORPUS), stored_file(folder / QUERIES)
@@ -130,11 +117,7 @@ class OpenDataset:
 
         Args:
             split: Split whose judgements are read.
-            earlier_ids: As in `read_dataset`.
             relevant_from: The lowest grade that answers; None for 1.
-
-        Raises:
-            InputError: If the file of the split cannot be read; LineError if a line of it is invalid.
         """
         unanswerable = {name for name, query in self.queries.items() if not query.answerable}
         path = self.folder / qrels_of(split)
@@ -155,11 +138,7 @@ class OpenDataset:
         return [query for query in self.queries.values() if query.is_near_miss]
 
     def own_passages(self, name: str) -> tuple[int, ...]:
-        """Return the positions of the passages that are the query itself.
-
-        Args:
-            name: Id of the query.
-        """
+        """Return the positions of the passages that are the query itself."""
         judged_id = self.ids.find(name)
         if judged_id is None:
             return ()
@@ -188,12 +167,9 @@ def read_dataset(
     """Read and check a data set.
 
     Args:
-        folder: Folder of the data set.
-        split: Split whose judgements are read.
         spool: An empty folder for the documents, which has to outlive the result.
         earlier_ids: Ids of documents in an earlier version of the corpus; judgements of documents that have been
             removed since are ignored.
-        own_vectors: As in `OpenDataset.read`.
         relevant_from: The lowest grade that answers; None for 1.
 
     Raises:
@@ -240,15 +216,9 @@ def read_people(
     the unjudged.
 
     Args:
-        folder: Folder of the data set.
         splits: Names of files in qrels/; the first names the split of the result.
         spool: An empty folder for the documents, which has to outlive the result.
         say: Called with a message about queries that are left out.
-        earlier_ids: As in `read_dataset`.
-        own_vectors: As in `OpenDataset.read`.
-
-    Raises:
-        InputError: At the first fault, with file and line.
     """
     opened = OpenDataset.read(folder, splits[0], spool, own_vectors=own_vectors)
     judged, seen_only, generated_count = _judged(opened, splits, earlier_ids)

@@ -19,11 +19,7 @@ def read_corpus(path: Path, ids: CorpusIds) -> Iterator[Document]:
     """Yield the documents of a corpus in the order of the file, without those that have neither title nor text.
 
     Args:
-        path: Path of corpus.jsonl.
         ids: Collection to which the ids of each document are added.
-
-    Raises:
-        InputError: If the file cannot be read or holds no document; LineError if a line is invalid.
     """
     for document in read_lines_of_corpus(path, ids):
         if document.text:
@@ -34,11 +30,7 @@ def read_lines_of_corpus(path: Path, ids: CorpusIds) -> Iterator[Document]:
     """Yield all documents of a corpus; without title and text, a document has the text "" and no position.
 
     Args:
-        path: Path of corpus.jsonl.
         ids: Collection to which the ids of each document are added.
-
-    Raises:
-        InputError: If the file cannot be read or holds no document; LineError if a line is invalid.
     """
     fields: set[str] = set()
     for line, record in read_objects(path):
@@ -57,12 +49,7 @@ def read_lines_of_corpus(path: Path, ids: CorpusIds) -> Iterator[Document]:
 
 
 def spool_corpus(path: Path, spool: Path) -> CorpusIds:
-    """Copy the documents of a corpus to an empty folder, in their order, and return their ids.
-
-    Raises:
-        InputError: If the corpus is invalid.
-        OSError: If the folder cannot be written.
-    """
+    """Copy the documents of a corpus to an empty folder, in their order, and return their ids."""
     ids = CorpusIds()
     try:
         writer = DocumentWriter(spool)
@@ -80,13 +67,8 @@ def spool_corpus(path: Path, spool: Path) -> CorpusIds:
 
 
 def text_and_title(path: Path, line: int, record: dict[str, Json]) -> tuple[str, str | None]:
-    """Return text and title of a document. A title without a text becomes the text; without either, the text is "".
-
-    Public data sets have both kinds (BEIR's FiQA, TREC-COVID). The parameters are those of `required_text`.
-
-    Raises:
-        LineError: If text or title is not a string.
-    """
+    """Return text and title of a document. A title without a text becomes the text; without either, the text is ""."""
+    # Public data sets have both kinds (BEIR's FiQA, TREC-COVID). The parameters are those of `required_text`.
     title = _title(path, line, record)
     text = record.get("text")
     if "text" not in record or (text is not None and not isinstance(text, str)) or (text and has_visible_text(text)):

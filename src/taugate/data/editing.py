@@ -31,11 +31,7 @@ def sole_writer(data: Path, seconds: float = 0) -> AbstractContextManager[None]:
     """Keep other commands from writing to a data set.
 
     Args:
-        data: An existing folder.
         seconds: Maximum time to wait for another command that is writing to it.
-
-    Raises:
-        DatasetBusy: If the other command has not ended by then.
     """
 
     def busy(holder: str) -> DatasetBusy:
@@ -53,14 +49,7 @@ class QueryFile:
 
     @classmethod
     def read(cls, data: Path) -> "QueryFile":
-        """Read the queries of a data set; the result is empty if there is no file.
-
-        Args:
-            data: Folder of the data set.
-
-        Raises:
-            InputError: If the file is packed or cannot be read; LineError if a line is invalid.
-        """
+        """Read the queries of a data set; the result is empty if there is no file."""
         path = data / QUERIES
         _check_unpacked(path)
         if not path.exists() or not path.stat().st_size:
@@ -70,12 +59,7 @@ class QueryFile:
             return cls(queries, dict(zip(queries, file, strict=True)))
 
     def texts(self, origin: Origin | None = None, *, other_than: Origin | None = None) -> dict[str, str]:
-        """Return the texts of queries, by id.
-
-        Args:
-            origin: Origin of the queries, None for all.
-            other_than: An origin to leave out.
-        """
+        """Return the texts of queries, by id; `origin`: origin of the queries, None for all."""
         return {
             name: query.text
             for name, query in self.queries.items()
@@ -108,17 +92,10 @@ def replace_queries(
     for byte. The caller holds `sole_writer`.
 
     Args:
-        data: Folder of the data set.
-        split: Split of the judgements.
         before: The queries as they were read.
         added: Queries to add, by id; a query with the id of an earlier one replaces it.
-        judgements: Judgements of these and of existing queries.
         removed: Ids of queries to remove, with their judgements in this split; queries judged in another split are
             kept.
-
-    Raises:
-        InputError: If a file is packed or invalid.
-        OSError: If a file cannot be written.
     """
     qrels = data / qrels_of(split)
     _check_unpacked(qrels)
@@ -138,13 +115,7 @@ def remove_judgements(data: Path, split: str, queries: Collection[str]) -> None:
     """Remove the judgements of some queries from a split; the queries are kept. The caller holds `sole_writer`.
 
     Args:
-        data: Folder of the data set.
         split: Split of the judgements; its file is removed if no judgement is left.
-        queries: Ids of the queries.
-
-    Raises:
-        InputError: If the file is packed or invalid.
-        OSError: If the file cannot be written.
     """
     qrels = data / qrels_of(split)
     _check_unpacked(qrels)
@@ -168,11 +139,7 @@ def qrels_bytes(judgements: Iterable[JudgementLine]) -> bytes:
 
 
 def judgement_lines(qrels: Path) -> list[JudgementLine]:
-    """Read the rows of a qrels file as they are; the result is empty if there is no file.
-
-    Raises:
-        InputError: If the file cannot be read; LineError if a line is invalid.
-    """
+    """Read the rows of a qrels file as they are; the result is empty if there is no file."""
     if not qrels.exists():
         return []
     rows = read_lines(qrels)

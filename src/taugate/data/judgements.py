@@ -22,26 +22,17 @@ _GRADE = re.compile(r"(-?[0-9]{1,9})(?:\.0*)?")
 
 
 class JudgedId(NamedTuple):
-    """The passage or document named by an id of the qrels.
+    """The passage or document named by an id of the qrels."""
 
-    Attributes:
-        position: Position of the passage, or of the document's first chunk.
-        is_document: Whether the id names a document with all of its chunks, not a single passage.
-    """
-
-    position: int
-    is_document: bool
+    position: int  # position of the passage, or of the document's first chunk
+    is_document: bool  # whether the id names a document with all of its chunks, not a single passage
 
 
 class Judgement(NamedTuple):
-    """The relevance of one document to one query, judged by a person or a rule.
+    """The relevance of one document to one query, judged by a person or a rule."""
 
-    Attributes:
-        grade: 0 is not relevant, 1 or more is; negative grades, as in TREC, become 0. See `answering_from` as well.
-        weight: The inverse of the probability that this judgement was requested; None if the file has no weights.
-    """
-
-    grade: int
+    grade: int  # 0 is not relevant, 1 or more is; negative grades, as in TREC, become 0. See `answering_from` as well
+    # the inverse of the probability that this judgement was requested; None if the file has no weights
     weight: float | None = None
 
     def answering_from(self, lowest: int | None) -> "Judgement":
@@ -69,17 +60,13 @@ class JudgementLine(NamedTuple):
 
 @dataclass(frozen=True)
 class CorpusIds:
-    """The ids that qrels may name.
+    """The ids that qrels may name."""
 
-    Attributes:
-        passages: The position of each passage by its `_id`.
-        documents: The position of the first chunk of each divided document, by the `parent` of its chunks. Empty if
-            every passage is a whole document.
-        empty: Ids of documents that are left out, as they have neither title nor text.
-    """
-
-    passages: dict[str, int] = field(default_factory=dict)
+    passages: dict[str, int] = field(default_factory=dict)  # the position of each passage by its `_id`
+    # the position of the first chunk of each divided document, by the `parent` of its chunks. Empty if every passage is
+    # a whole document
     documents: dict[str, int] = field(default_factory=dict)
+    # ids of documents that are left out, as they have neither title nor text
     empty: set[str] = field(default_factory=set)
 
     def find(self, identifier: str) -> JudgedId | None:
@@ -101,36 +88,19 @@ def qrels_of(split: str) -> str:
 
 
 def splits_in(folder: Path) -> list[str]:
-    """Return the names of the splits of a data set, in alphabetical order.
-
-    Args:
-        folder: Folder of the data set.
-    """
+    """Return the names of the splits of a data set, in alphabetical order."""
     files = [*folder.glob(qrels_of("*")), *folder.glob(f"{qrels_of('*')}.gz")]
     return sorted({file.name.removesuffix(".gz").removesuffix(".tsv") for file in files})
 
 
 def judged_queries(folder: Path, other_than: str | None = None) -> set[str]:
-    """Return the ids of the queries that the splits of a data set judge.
-
-    Args:
-        folder: Folder of the data set.
-        other_than: A split to leave out.
-    """
+    """Return the ids of the queries that the splits of a data set judge; `other_than`: a split to leave out."""
     files = [folder / qrels_of(split) for split in splits_in(folder) if split != other_than]
     return {text.partition("\t")[0] for path in files for line, text in read_lines(path) if line > 1}
 
 
 def check_split(path: Path, option: str = "--split") -> None:
-    """Check that a data set has a split.
-
-    Args:
-        path: Path of the file with its judgements, packed or not.
-        option: Option that names the split, for the message.
-
-    Raises:
-        InputError: If there is no such split.
-    """
+    """Check that a data set has a split; `path`: path of the file with its judgements, packed or not."""
     path = stored_file(path)
     if not path.exists() and path.parent.is_dir():
         splits = ", ".join(splits_in(path.parent.parent)) or "none"
@@ -151,17 +121,11 @@ def read_qrels(
     one, and is recorded under NOWHERE.
 
     Args:
-        path: Path of the qrels file.
-        queries: Ids of all queries.
-        ids: Ids of the corpus.
         earlier_ids: Ids of passages and documents in an earlier version of the corpus; if a removed one answered a
             query, the judgement is recorded under _REMOVED.
         unanswerable: Ids of the queries that queries.jsonl calls unanswerable.
         relevant_from: The lowest grade that answers; None for 1. Files that Taugate writes have no grades: the split
             `generated`, and those with weights, which were sampled.
-
-    Raises:
-        InputError: If the file cannot be read or holds no judgement; LineError if a line is invalid.
     """
     check_split(path)
     path = stored_file(path)
@@ -224,15 +188,7 @@ def _answered(judged: Mapping[JudgedId, Judgement]) -> bool:
 
 
 def parse_header(path: Path, text: str) -> bool:
-    """Return whether a qrels file has weights.
-
-    Args:
-        path: Path of the file, for errors.
-        text: Its first line.
-
-    Raises:
-        LineError: If the line is not the header of a qrels file.
-    """
+    """Return whether a qrels file has weights. Raises LineError if the line is not the header of a qrels file."""
     if _is_trec(text):
         raise LineError(
             path,
@@ -246,17 +202,7 @@ def parse_header(path: Path, text: str) -> bool:
 
 
 def parse_judgement(path: Path, line: int, text: str, *, weighted: bool = False) -> JudgementLine:
-    """Read one line of a qrels file.
-
-    Args:
-        path: Path of the file, for errors.
-        line: Number of the line, for errors.
-        text: Content of the line.
-        weighted: Whether the header names weights.
-
-    Raises:
-        LineError: If the line is invalid.
-    """
+    """Read one line of a qrels file. Raises LineError if the line is invalid."""
     fields, columns = text.split("\t"), 4 if weighted else 3
     if len(fields) != columns:
         names = "query-id, corpus-id, score and weight" if weighted else "query-id, corpus-id and score"

@@ -31,7 +31,6 @@ def is_same_text(query: str, passages: Sequence[Document]) -> bool:
     If the query has 20 words or more, nine in ten have to agree.
 
     Args:
-        query: Text of the query.
         passages: The chunks of the document in their order, or the whole document.
     """
     query_words = words(query, rule=1)
@@ -50,7 +49,6 @@ def left_out_notes(empty: int, own_documents: int) -> list[str]:
 
     Args:
         empty: Number of documents with neither title nor text.
-        own_documents: Number of queries that are documents.
     """
     notes = []
     if empty:
@@ -68,30 +66,23 @@ class LabelledQuery:
     """A query of the split.
 
     A document is identified by the position of its first chunk; an undivided document has only that position.
-
-    Attributes:
-        id: Its `_id`.
-        text: Text of the query.
-        relevant: Documents with their grades, 1 or more; empty if the query is unanswerable.
-        judged: Documents that an unanswerable query was judged against, none of which answers; empty if it is
-            answerable, or if it is unanswerable whatever the document.
-        origin: Source of the query.
-        chunks: Positions of the relevant chunks of each document that the qrels do not name as a whole; every chunk
-            of the other documents is relevant. None if the corpus has no chunks.
-        weight: Number of queries that this one stands for: the inverse of the probability that it was judged.
-        own_passages: Positions of the passages that are the query itself (`own_documents`). They are left out of its
-            results; for most queries there are none.
-        lesser: Other documents with their grades, below the lowest that answers, which gain in NDCG.
     """
 
     id: str
     text: str
-    relevant: Mapping[int, int]
+    relevant: Mapping[int, int]  # documents with their grades, 1 or more; empty if the query is unanswerable
+    # documents that an unanswerable query was judged against, none of which answers; empty if it is answerable, or if
+    # it is unanswerable whatever the document
     judged: tuple[int, ...] = ()
     origin: Origin = "human"
+    # positions of the relevant chunks of each document that the qrels do not name as a whole; every chunk of the other
+    # documents is relevant. None if the corpus has no chunks
     chunks: Mapping[int, tuple[int, ...]] | None = None
-    weight: float = 1.0
+    weight: float = 1.0  # number of queries that this one stands for: the inverse of the probability that it was judged
+    # positions of the passages that are the query itself (`own_documents`). They are left out of its results; for most
+    # queries there are none
     own_passages: tuple[int, ...] = ()
+    # other documents with their grades, below the lowest that answers, which gain in NDCG
     lesser: Mapping[int, int] = field(default_factory=dict)
 
     @classmethod
@@ -105,15 +96,11 @@ class LabelledQuery:
     ) -> Self:
         """Make a labelled query from its judgements.
 
-        The grade of a document is the highest grade of the document or of its chunks. A chunk is relevant if it, or
-        its document, answers the query. Weights of judgements take precedence over the weight of the query: the
-        query gets the smallest weight of its relevant documents, which belongs to the judgement that was most likely
-        to be made.
+        The grade of a document is the highest grade of the document or of its chunks. A chunk is relevant if it, or its
+        document, answers the query. Weights of judgements take precedence over the weight of the query: the query gets
+        the smallest weight of its relevant documents, which belongs to the judgement that was most likely to be made.
 
         Args:
-            identifier: `_id` of the query.
-            query: Text, origin and weight.
-            judgements: Judgements by the ids that the query was judged against.
             parents: (N,) int32, the first chunk of each passage's document; None if the corpus has no chunks.
             own_passages: Passages that are the query itself; if they are judged relevant, they count as results.
         """
@@ -164,7 +151,6 @@ class LabelledQuery:
         It is negative if the document does not answer, and gains in NDCG.
 
         Args:
-            position: Position of the passage.
             document: Position of the document that the passage belongs to.
         """
         if self.chunks is not None and position not in self.chunks.get(document, (position,)):
@@ -174,45 +160,29 @@ class LabelledQuery:
 
 @dataclass(frozen=True)
 class OtherQueries:
-    """Queries of a data set that people have not judged (`taugate.data.beir`).
-
-    Attributes:
-        splits: The splits that were read as one.
-        unjudged: Texts of other queries by people that have not been judged completely.
-        generated: Answerable queries made by a rule or a language model.
-        seen_only: Ids of queries judged only on results that the service showed, so that none of them can be a miss.
-        unjudged_own: For each query of `unjudged`, the passages that are the query itself, as in
-            `LabelledQuery.own_passages`.
-    """
+    """Queries of a data set that people have not judged (`taugate.data.beir`)."""
 
     splits: tuple[str, ...]
-    unjudged: list[str]
-    generated: list[LabelledQuery]
+    unjudged: list[str]  # texts of other queries by people that have not been judged completely
+    generated: list[LabelledQuery]  # answerable queries made by a rule or a language model
+    # ids of queries judged only on results that the service showed, so that none of them can be a miss
     seen_only: frozenset[str]
+    # for each query of `unjudged`, the passages that are the query itself, as in `LabelledQuery.own_passages`
     unjudged_own: Sequence[tuple[int, ...]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class LabelledQueries(ABC):
-    """The queries of one split with their qrels. Documents are numbered from 0.
-
-    Attributes:
-        name: Name of the data set.
-        split: Name of the split.
-        answerable: Queries with a relevant document, in the order of the file.
-        unanswerable: Queries without a relevant document, in the order of the file.
-        sha256: Digests of the files that they were read from, by the names of `DataRecord.sha256`.
-        other_queries: Queries outside the split, for calibration with few labels; None if only the split is used.
-        relevant_from: The lowest grade that answers; None for 1.
-    """
+    """The queries of one split with their qrels. Documents are numbered from 0."""
 
     name: str
     split: str
-    answerable: list[LabelledQuery]
-    unanswerable: list[LabelledQuery]
-    sha256: Mapping[str, str]
+    answerable: list[LabelledQuery]  # queries with a relevant document, in the order of the file
+    unanswerable: list[LabelledQuery]  # queries without a relevant document, in the order of the file
+    sha256: Mapping[str, str]  # digests of the files that they were read from, by the names of `DataRecord.sha256`
+    # queries outside the split, for calibration with few labels; None if only the split is used
     other_queries: OtherQueries | None = None
-    relevant_from: int | None = None
+    relevant_from: int | None = None  # the lowest grade that answers; None for 1
 
     @property
     def grade_notes(self) -> list[str]:

@@ -29,10 +29,7 @@ class LineError(InputError):
     """An error on one line of an input file.
 
     Attributes:
-        path: The file.
         line: Number of the line, from 1.
-        problem: Description of the fault.
-        remedy: How to mend it.
     """
 
     def __init__(self, path: Path, line: int, problem: str, remedy: str) -> None:
@@ -44,9 +41,6 @@ def stored_file(path: Path) -> Path:
 
     Args:
         path: Path without `.gz`; also the result if neither file exists.
-
-    Raises:
-        InputError: If both exist.
     """
     packed = path.with_name(f"{path.name}.gz")
     if path.suffix == ".gz" or not packed.exists():
@@ -64,9 +58,6 @@ def read_lines(path: Path, missing: str = _DATA_SET) -> Iterator[tuple[int, str]
     Args:
         path: The file, in UTF-8; `stored_file` chooses between plain and packed.
         missing: Remedy to name if there is no such file.
-
-    Raises:
-        InputError: If the file cannot be read; LineError if a line is too long or not UTF-8.
     """
     path = stored_file(path)
     try:
@@ -108,17 +99,7 @@ def read_objects(path: Path, missing: str = _DATA_SET) -> Iterator[tuple[int, di
 
 
 def required_text(path: Path, line: int, record: dict[str, Json], name: str) -> str:
-    """Return a field that has to be a string with visible text.
-
-    Args:
-        path: Path of the file, for errors.
-        line: Number of the line, for errors.
-        record: The JSON object.
-        name: Name of the field.
-
-    Raises:
-        LineError: If the field is missing, empty or not a string.
-    """
+    """Return a field that has to be a string with visible text."""
     if name not in record:
         raise LineError(path, line, f'no "{name}"', "every record needs one")
     value = record[name]
@@ -133,13 +114,7 @@ def required_id(path: Path, line: int, record: dict[str, Json], seen: dict[str, 
     """Return the record's `_id`, which no earlier record may have; a whole number becomes its decimal digits.
 
     Args:
-        path: Path of the file, for errors.
-        line: Number of the line, for errors.
-        record: The JSON object.
         seen: Positions of the earlier records by id; this record is added.
-
-    Raises:
-        LineError: If the id is missing, not valid or already used.
     """
     number = record.get("_id")
     if type(number) is float:

@@ -1,4 +1,4 @@
-"""Location of a data set: a folder, the sample, or a URL of object storage, from which its files are downloaded."""
+"""Location of a data set: a folder, the sample, a name, or a URL of object storage, from which files are downloaded."""
 
 import shutil
 import tempfile
@@ -13,6 +13,7 @@ import orjson
 from taugate.data.corpus import CORPUS
 from taugate.data.judgements import GENERATED, HEADER, HUMAN, TEST, qrels_of, splits_in
 from taugate.data.lines import stored_file
+from taugate.data.named import named, write_named
 from taugate.data.queries import QUERIES, check_folder
 from taugate.data.vectors import VECTOR_FILES
 from taugate.errors import InputError, ReleaseError, StoreError
@@ -37,14 +38,8 @@ def default_split(data: str, say: Callable[[str], None], use: str = "calibrating
     """Choose a split if the user names none: the first of test, human and generated that exists.
 
     Args:
-        data: A folder or a URL.
         say: Called with a message that lists the splits with human queries if the generated split is chosen.
-        use: Purpose of the split, for that message.
         option: Option that selects another split, for messages.
-
-    Raises:
-        InputError: If a folder has none of the three, or the URL cannot be used.
-        StoreError: If the store does not respond.
     """
     if is_url(data):
         with _refusals_as_input_errors():
@@ -75,20 +70,15 @@ def default_split(data: str, say: Callable[[str], None], use: str = "calibrating
 
 @contextmanager
 def local_folder(data: str, *splits: str, optional: Collection[str] = (), own_vectors: bool = False) -> Iterator[Path]:
-    """Yield the folder of a data set; downloaded files are removed afterwards, also after SIGTERM.
+    """Yield the folder of a data set; downloaded or converted files are removed afterwards, also after SIGTERM.
 
     An InputError on a downloaded file is raised again with its URL in place of its path.
 
     Args:
-        data: A folder or a URL.
+        data: A folder, a URL or a name such as `beir:scifact`.
         optional: Splits whose judgements are downloaded if they exist.
         splits: Splits whose judgements are needed.
         own_vectors: Whether the vectors of documents and queries are downloaded if they exist.
-
-    Raises:
-        InputError: If the URL cannot be used, the store refuses access, a file is missing or changes meanwhile, or the
-            disk is full.
-        StoreError: If the store does not respond.
     """
     further = [*map(qrels_of, optional), *(VECTOR_FILES if own_vectors else ())]
     with _local(data, (*map(qrels_of, splits), QUERIES, CORPUS), further) as folder:
@@ -105,6 +95,12 @@ def local_corpus(data: str) -> Iterator[Path]:
 
 @contextmanager
 def _local(data: str, names: Sequence[str], optional: Collection[str] = ()) -> Iterator[Path]:
+    if named(data) is not None:
+        with tempfile.TemporaryDirectory(prefix="taugate-data-") as scratch:
+            folder = Path(scratch) / data.rpartition(":")[2].strip("/").rpartition("/")[2]
+            write_named(data, folder)
+            yield folder
+        return
     if not is_url(data):
         yield Path(data)
         return
@@ -180,11 +176,7 @@ def _stored(store: Store, name: str) -> dict[str, int]:
 
 
 def _unpacked(sizes: Mapping[str, int]) -> int:
-    """Return the approximate size of the unpacked documents in bytes.
-
-    Args:
-        sizes: Sizes of the files, by name.
-    """
+    """Return the approximate size of the unpacked documents in bytes."""
     return sizes[CORPUS] if CORPUS in sizes else sizes[f"{CORPUS}.gz"] * _PACKED_TO
 
 
@@ -202,11 +194,7 @@ def _download(store: Store, name: str, path: Path, size: int) -> None:
 
 
 def check_sample_installed() -> None:
-    """Check that the extra with the sample data set is installed.
-
-    Raises:
-        InputError: If it is not installed.
-    """
+    """Check that the extra with the sample data set is installed. Raises InputError if it is not installed."""
     if find_spec("zaragoza_construction_faq") is None:
         raise InputError("the sample data set is not installed; pip install 'taugate[calibration,sample]'")
 
@@ -216,9 +204,6 @@ def write_sample(folder: Path) -> None:
 
     Args:
         folder: Folder of the data set, created if needed.
-
-    Raises:
-        InputError: If the extra is not installed, or the folder cannot be made.
     """
     check_sample_installed()
     import zaragoza_construction_faq

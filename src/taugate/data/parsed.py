@@ -17,58 +17,39 @@ BlockKind = Literal["heading", "prose", "table", "code"]
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A paragraph, list, table, code listing or heading of a document.
+    """A paragraph, list, table, code listing or heading of a document."""
 
-    Attributes:
-        start: Offset of its first character in the document's text.
-        end: Offset after its last character.
-        kind: Tables and code are kept whole if they fit in a chunk.
-        headings: The headings above it, outermost first; a heading ends with itself.
-        page: Its page, from 1, in files that have pages.
-    """
-
-    start: int
-    end: int
-    kind: BlockKind
-    headings: tuple[str, ...] = ()
-    page: int | None = None
+    start: int  # offset of its first character in the document's text
+    end: int  # offset after its last character
+    kind: BlockKind  # tables and code are kept whole if they fit in a chunk
+    headings: tuple[str, ...] = ()  # the headings above it, outermost first; a heading ends with itself
+    page: int | None = None  # its page, from 1, in files that have pages
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedDocument:
-    """A file, or one record of a file, as text.
+    """A file, or one record of a file, as text."""
 
-    Attributes:
-        key: Identifies a record within its file; empty if the file is one document.
-        title: Title stated in the file, or "".
-        text: The words in reading order.
-        blocks: Blocks in reading order, without overlap.
-        metadata: Metadata stated in the file, such as dates and tags.
-    """
-
-    key: str
+    key: str  # identifies a record within its file; empty if the file is one document
     title: str
-    text: str
-    blocks: tuple[Block, ...]
+    text: str  # the words in reading order
+    blocks: tuple[Block, ...]  # blocks in reading order, without overlap
+    # metadata stated in the file, such as dates and tags
     metadata: Mapping[str, MetadataValue] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedFile:
-    """Result of parsing a file.
+    """Result of parsing a file."""
 
-    Attributes:
-        documents: Documents in the order of the file.
-        source_text: Every word of the file as shown, from a plain reading of the same bytes that ignores markup
-            and layout. It shows words that the documents lost and numbers that they changed; "" compares nothing.
-        notes: Remarks for the user on how the file was read, each a predicate whose subject is the file, such as "is
-            read as windows-1252".
-        left_out: Text in `source_text` that readers of the documents do not miss, such as the navigation of a page.
-    """
-
-    documents: list[ParsedDocument]
+    documents: list[ParsedDocument]  # documents in the order of the file
+    # every word of the file as shown, from a plain reading of the same bytes that ignores markup and layout. It shows
+    # words that the documents lost and numbers that they changed; "" compares nothing
     source_text: str = ""
+    # remarks for the user on how the file was read, each a predicate whose subject is the file, such as "is read as
+    # windows-1252"
     notes: tuple[str, ...] = ()
+    # text in `source_text` that readers of the documents do not miss, such as the navigation of a page
     left_out: str = ""
 
 
@@ -95,7 +76,6 @@ def prose_document(text: str, title: str = "") -> ParsedDocument:
 
     Args:
         text: The text, with empty lines between paragraphs.
-        title: Title stated in the file, or "".
     """
     return ParsedDocument("", title, text, tuple(Block(start, end, "prose") for start, end in _paragraphs(text)))
 

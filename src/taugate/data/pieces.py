@@ -30,10 +30,8 @@ def spans(text: str, start: int, end: int, boundary: re.Pattern[str]) -> Iterato
     """Yield the spans between boundaries, each with the boundary after it, cut if they are longer than LONGEST.
 
     Args:
-        text: Text of one document.
         start: Offset of the first character to divide.
         end: Offset after the last character to divide.
-        boundary: Pattern that ends a span.
     """
     begin = start
     for match in boundary.finditer(text, start, end):
@@ -51,16 +49,10 @@ def _slices(start: int, end: int) -> Iterator[tuple[int, int]]:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Blocks under one heading.
-
-    Attributes:
-        path: Headings from the outermost to this one.
-        titles: The headings right before the blocks, as blocks.
-        blocks: At least one block.
-    """
+    """Blocks under one heading."""
 
     path: tuple[str, ...]
-    titles: list[Block]
+    titles: list[Block]  # the headings right before the blocks, as blocks
     blocks: list[Block]
 
     def start(self, path: tuple[str, ...]) -> int:
@@ -70,29 +62,17 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A run of text that is not divided further.
+    """A run of text that is not divided further."""
 
-    Attributes:
-        start: Offset of its first character in the document's text.
-        end: Offset after its last character.
-        tokens: Its length.
-        words: Number of its words, as spaces separate them.
-        page: Its page; None if the file has no pages.
-        opens: Whether a reader may begin here: with a block that no sentence before introduces.
-        is_link: Whether it is an item of a list that begins with a link.
-        section: Section that it opens; None for the later pieces of a section.
-        heading_tokens: Length of the headings before it.
-    """
-
-    start: int
-    end: int
+    start: int  # offset of its first character in the document's text
+    end: int  # offset after its last character
     tokens: int
-    words: int
-    page: int | None
-    opens: bool
-    is_link: bool
-    section: Section | None = None
-    heading_tokens: int = 0
+    words: int  # number of its words, as spaces separate them
+    page: int | None  # its page; None if the file has no pages
+    opens: bool  # whether a reader may begin here: with a block that no sentence before introduces
+    is_link: bool  # whether it is an item of a list that begins with a link
+    section: Section | None = None  # section that it opens; None for the later pieces of a section
+    heading_tokens: int = 0  # length of the headings before it
 
 
 class PieceReader:
@@ -117,8 +97,6 @@ class PieceReader:
         """Yield the pieces of a section in reading order.
 
         Args:
-            text: Text of the document.
-            section: The section.
             title_tokens: Length of the title of its chunks, which leaves less for the text.
         """
         headings = sum(self.count(text[title.start : title.end]) for title in section.titles)

@@ -23,7 +23,6 @@ def judged_by_place(shown: Sequence[int], judged: Sequence[int]) -> Float64:
 
     Args:
         shown: Number of results shown at each place, the first one first.
-        judged: Number of these that were judged.
     """
     seen = np.asarray(shown, dtype=np.float64)
     share = (np.asarray(judged, dtype=np.float64) + 0.5) / (seen + 1)
@@ -49,12 +48,7 @@ def enough_votes(probabilities: Iterable[float], votes: int) -> float:
 
 
 def max_weight(weights: Collection[float]) -> float:
-    """Return the limit of weights, √n times the mean of n weights, so that no single query decides.
-
-    The rule is that of truncated importance sampling (Ionides, Journal of Computational and Graphical Statistics 17,
-    2008): the error that it makes vanishes as the number of queries grows.
-
-    Args:
-        weights: Weights of one or more queries.
-    """
+    """Return the limit of weights, √n times the mean of n weights, so that no single query decides."""
+    # The rule is that of truncated importance sampling (Ionides, Journal of Computational and Graphical Statistics 17,
+    # 2008): the error that it makes vanishes as the number of queries grows.
     return sum(weights) / math.sqrt(len(weights))

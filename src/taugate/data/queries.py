@@ -26,12 +26,7 @@ NEAR_MISS_KINDS: tuple[NearMissKind, ...] = get_args(NearMissKind)
 
 
 def check_folder(folder: Path, split: str = TEST) -> None:
-    """Raise InputError if a data set is not a folder.
-
-    Args:
-        folder: Folder of the data set.
-        split: Split to name in errors.
-    """
+    """Raise InputError if a data set is not a folder."""
     if folder.is_file():
         raise InputError(
             f"{folder}: is a file, and a data set is a directory; give the directory that holds {_CORPUS}, {QUERIES} "
@@ -58,25 +53,16 @@ def check_first_lines(folder: Path, split: str | None) -> None:
 
 
 class DatasetQuery(NamedTuple):
-    """A query of queries.jsonl.
-
-    Attributes:
-        text: Text of the query.
-        origin: Source of the query.
-        model: Language model that wrote it, if any; None in queries that were read, because no reader needs it.
-        kind: What a near miss changes, None for other queries.
-        source: Id of the query that a near miss was made from, None for other queries.
-        answerable: False if its line says that no document answers it; then it needs no judgement.
-        weight: Number of queries that it stands for, if it was sampled.
-    """
+    """A query of queries.jsonl."""
 
     text: str
     origin: Origin = "human"
+    # language model that wrote it, if any; None in queries that were read, because no reader needs it
     model: str | None = None
-    kind: NearMissKind | None = None
-    source: str | None = None
-    answerable: bool = True
-    weight: float = 1.0
+    kind: NearMissKind | None = None  # what a near miss changes, None for other queries
+    source: str | None = None  # id of the query that a near miss was made from, None for other queries
+    answerable: bool = True  # false if its line says that no document answers it; then it needs no judgement
+    weight: float = 1.0  # number of queries that it stands for, if it was sampled
 
     @property
     def is_near_miss(self) -> bool:
@@ -99,11 +85,7 @@ class _NearMissFields(TypedDict, total=False):
 
 
 def read_queries(path: Path) -> dict[str, DatasetQuery]:
-    """Return the queries of queries.jsonl by id, in the order of the file.
-
-    Raises:
-        InputError: If the file cannot be read or holds no query; LineError if a line is invalid.
-    """
+    """Return the queries of queries.jsonl by id, in the order of the file."""
     path = stored_file(path)
     seen: dict[str, int] = {}
     queries = {

@@ -37,14 +37,9 @@ _MAX_SENT = 300
 
 
 class _Language(NamedTuple):
-    """A language written with spaces.
+    """A language written with spaces."""
 
-    Attributes:
-        function: The most frequent words of the language.
-        question: Words that begin a question.
-    """
-
-    function: frozenset[str]
+    function: frozenset[str]  # the most frequent words of the language
     question: frozenset[str]
 
 
@@ -102,13 +97,9 @@ _SCRIPTS = {
 
 
 class QuestionRule(NamedTuple):
-    """Decides whether a text is a question.
+    """Decides whether a text is a question."""
 
-    Attributes:
-        language: Language of the rule, None for an unknown one.
-    """
-
-    language: str | None
+    language: str | None  # language of the rule, None for an unknown one
 
     @classmethod
     def for_texts(cls, texts: Iterable[str]) -> "QuestionRule":
@@ -168,21 +159,13 @@ class QuestionRule(NamedTuple):
 
 
 class OffTopicQuestion(NamedTuple):
-    """An off-topic question.
-
-    Attributes:
-        language: English name of its language, as in `question_rule`.
-        kind: "question" about another subject, or "request".
-        field: Field of knowledge, or group of requests.
-        text: Text of the question.
-        chooses: Whether it is in the half that chooses ρ.
-    """
+    """An off-topic question."""
 
     language: str
-    kind: str
-    field: str
+    kind: str  # "question" about another subject, or "request"
+    field: str  # field of knowledge, or group of requests
     text: str
-    chooses: bool
+    chooses: bool  # whether it is in the half that chooses ρ
 
     @property
     def is_request(self) -> bool:
@@ -202,11 +185,9 @@ def off_topic_table() -> tuple[OffTopicQuestion, ...]:
 
 
 def off_topic_questions(queries: Iterable[str]) -> tuple[OffTopicQuestion, ...]:
-    """Return the off-topic questions in the language of queries, or some in all languages if the table lacks it.
-
-    An encoder of one language gives foreign questions low scores, so these would hide how many of the users' own are
-    answered.
-    """
+    """Return the off-topic questions in the language of queries, or some in all languages if the table lacks it."""
+    # An encoder of one language gives foreign questions low scores, so these would hide how many of the users' own are
+    # answered.
     table, language = off_topic_table(), QuestionRule.for_texts(queries).language
     return tuple(question for question in table if question.language == language) or table[::_ALL_LANGUAGES_STEP]
 

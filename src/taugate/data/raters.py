@@ -21,23 +21,14 @@ _MAD = 1.4826  # turns the median deviation of a normal variable into its standa
 
 @dataclass(frozen=True, slots=True)
 class Opinion:
-    """A judgement of a result by a user.
+    """A judgement of a result by a user."""
 
-    Attributes:
-        at: Unix time in seconds.
-        reply: Id of the reply that showed it.
-        key: Name of the user's API key, or None.
-        query: Key of the query's text.
-        document: Id of the passage.
-        relevant: Whether the user finds the passage relevant.
-    """
-
-    at: float
+    at: float  # Unix time in seconds
     reply: str
-    key: str | None
+    key: str | None  # name of the user's API key, or None
     query: int
     document: str
-    relevant: bool
+    relevant: bool  # whether the user finds the passage relevant
 
     @property
     def voter(self) -> Hashable:
@@ -50,10 +41,6 @@ def outlying_keys(votes: Sequence[Opinion], shown: Mapping[str, int]) -> set[str
 
     Keys with fewer than 20 judgements are never outlying, and no key is if fewer than 5 have as many. A share has to be
     further from the median than chance explains.
-
-    Args:
-        votes: Distinct judgements.
-        shown: Number of results shown to each key.
     """
     by_key: dict[str, list[Opinion]] = defaultdict(list)
     for vote in votes:
@@ -81,10 +68,8 @@ def limit_by_key(votes: Iterable[Opinion], max_by_key: int) -> list[Opinion]:
 
 
 def majority(votes: Collection[Opinion]) -> bool | None:
-    """Return the opinion of the majority on one result, None for a tie.
-
-    Only the latest judgement of each voter counts.
-    """
+    """Return the opinion of the majority on one result, None for a tie."""
+    # Only the latest judgement of each voter counts.
     latest = {vote.voter: vote.relevant for vote in sorted(votes, key=lambda vote: vote.at)}
     relevant = sum(latest.values())
     return None if 2 * relevant == len(latest) else 2 * relevant > len(latest)

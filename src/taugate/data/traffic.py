@@ -54,32 +54,21 @@ class NothingLearnedError(InputError):
 
 @dataclass
 class TrafficLabels:
-    """Result of learning from logs.
-
-    Attributes:
-        queries: Number of judged queries.
-        judgements: Number of rows in the qrels.
-        left_out: Number of judgements in the log that are not used, by the names in REASONS.
-    """
+    """Result of learning from logs."""
 
     queries: int = 0
-    judgements: int = 0
+    judgements: int = 0  # number of rows in the qrels
+    # number of judgements in the log that are not used, by the names in REASONS
     left_out: Counter[str] = field(default_factory=Counter)
 
 
 class _SentReply(NamedTuple):
-    """A reply that was sent.
-
-    Attributes:
-        key: Name of the API key, None without keys.
-        propensities: Propensity of each result by document, in the order of the reply.
-        complete: Whether the reply showed all of the top-K.
-    """
+    """A reply that was sent."""
 
     reply: str
-    key: str | None
-    propensities: Mapping[str, float]
-    complete: bool
+    key: str | None  # name of the API key, None without keys
+    propensities: Mapping[str, float]  # propensity of each result by document, in the order of the reply
+    complete: bool  # whether the reply showed all of the top-K
 
     @property
     def voter(self) -> object:
@@ -110,15 +99,10 @@ def learn_from_traffic(
 
     Args:
         logs: Query logs of the service, version 2, in any order.
-        data: Folder of the data set.
         split: Split whose qrels are written.
         collection: Name of the data set in the log, None for that of the folder.
         max_by_key: Maximum number of judgements by one API key.
         votes: Number of users who have to judge a result before it is used.
-
-    Raises:
-        InputError: If a log or the data set cannot be read or an argument is invalid; nothing is written then.
-        NothingLearnedError: If no judgement can be used; nothing is written then.
     """
     if votes < 1 or max_by_key < 1:
         raise InputError("--votes and --most-by-key have to be 1 or more")
@@ -150,11 +134,7 @@ def learn_from_traffic(
 
 
 class _Traffic:
-    """Replies and their judgements, by query.
-
-    Attributes:
-        texts: Texts of the queries, by the key of the text.
-    """
+    """Replies and their judgements, by query."""
 
     def __init__(self) -> None:
         self.texts: dict[int, str] = {}
@@ -278,10 +258,9 @@ class _Traffic:
         return dict(enumerate(estimated.tolist()))
 
     def _probability(self, query: int, document: str, by_place: Mapping[int, float], votes: int) -> float:
-        """Return the probability that a result was shown, and judged by enough of the users who saw it.
-
-        Whether a result below τ is shown is drawn once for a query and a release, so repeating a query changes nothing.
-        """
+        """Return the probability that a result was shown, and judged by enough of the users who saw it."""
+        # Whether a result below τ is shown is drawn once for a query and a release, so repeating a query changes
+        # nothing.
         # By voter, the probability that none of the replies is judged.
         missed: dict[object, float] = defaultdict(lambda: 1.0)
         propensity = 0.0
@@ -325,11 +304,9 @@ def _weight_of_query(rows: Sequence[_Row], weights: Sequence[float]) -> float:
 
 
 def _weights(rows: Sequence[_Row]) -> Iterator[float]:
-    """Yield the weight of each row, the inverse of its probability.
-
-    A query without a relevant result is used only because all of its results were judged: their probabilities are
-    multiplied.
-    """
+    """Yield the weight of each row, the inverse of its probability."""
+    # A query without a relevant result is used only because all of its results were judged: their probabilities are
+    # multiplied.
     together = math.prod(row.probability for row in rows)
     answered = any(row.grade for row in rows)
     for row in rows:

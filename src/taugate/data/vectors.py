@@ -42,18 +42,11 @@ def has_vectors(folder: Path) -> bool:
 
 @dataclass(frozen=True)
 class _Rows:
-    """The vectors of a file.
-
-    Attributes:
-        path: The file.
-        values: (n, d) floats of any type.
-        ids: Id of each row; None if rows are in the order of the lines.
-        type_name: Name of the stored type.
-    """
+    """The vectors of a file."""
 
     path: Path
-    values: NDArray[Any]
-    ids: list[str] | None
+    values: NDArray[Any]  # (n, d) floats of any type
+    ids: list[str] | None  # id of each row; None if rows are in the order of the lines
     type_name: str
 
     def unit(self, names: Sequence[str], notes: list[str]) -> tuple[Float32, NDArray[np.float64]]:
@@ -62,9 +55,6 @@ class _Rows:
         Args:
             names: Ids of documents or queries.
             notes: A sentence about the vectors is added.
-
-        Raises:
-            InputError: If a name has no vector, or a vector has no direction.
         """
         in_file = names if self.ids is None else self.ids
         if self.ids is None and len(names) != len(self.values):
@@ -93,36 +83,18 @@ class _Rows:
 
 @dataclass(frozen=True)
 class DatasetVectors:
-    """The vectors of documents and queries, of unit length and of one dimension d.
+    """The vectors of documents and queries, of unit length and of one dimension d."""
 
-    Attributes:
-        documents: (N, d) float32, in the order of the documents.
-        lengths: (N,) float64, lengths of the documents' vectors in the file.
-        queries: (n, d) float32, in the order of queries.jsonl.
-        rows: Row in `queries` of each text.
-        sha256: Digests of the files, by the names of `DataRecord.sha256`.
-        notes: A sentence about each file.
-    """
-
-    documents: Float32
-    lengths: NDArray[np.float64]
-    queries: Float32
+    documents: Float32  # (N, d) float32, in the order of the documents
+    lengths: NDArray[np.float64]  # (N,) float64, lengths of the documents' vectors in the file
+    queries: Float32  # (n, d) float32, in the order of queries.jsonl
     rows: Mapping[str, int]
-    sha256: Mapping[str, str]
+    sha256: Mapping[str, str]  # digests of the files, by the names of `DataRecord.sha256`
     notes: list[str] = field(default_factory=list)
 
     @classmethod
     def read(cls, folder: Path, ids: CorpusIds, queries: Mapping[str, DatasetQuery]) -> Self:
-        """Read the vectors of a data set.
-
-        Args:
-            folder: Folder of the data set.
-            ids: Ids of the documents.
-            queries: Queries by id, in the order of queries.jsonl.
-
-        Raises:
-            InputError: If a file is missing or damaged, or does not fit the data set.
-        """
+        """Read the vectors of a data set; `queries`: queries by id, in the order of queries.jsonl."""
         documents, questions = (_read_rows(folder, name) for name in (_OF_DOCUMENTS, _OF_QUERIES))
         if documents.values.shape[1] != questions.values.shape[1]:
             raise InputError(

@@ -40,17 +40,11 @@ _MOMENTS = ("mean", "covariance")
 
 
 class WordMatch(NamedTuple):
-    """The match of a query's words with w documents, as shares, 0…1, of the largest possible match.
+    """The match of a query's words with w documents, as shares, 0…1, of the largest possible match."""
 
-    Attributes:
-        bm25: (w,) BM25 of the documents.
-        idf: (w,) idf of the query's words that the document has.
-        best_sentence: Largest idf of the query's words in one sentence of a document.
-    """
-
-    bm25: Float64
-    idf: Float64
-    best_sentence: float
+    bm25: Float64  # (w,) BM25 of the documents
+    idf: Float64  # (w,) idf of the query's words that the document has
+    best_sentence: float  # largest idf of the query's words in one sentence of a document
 
 
 class Words(Protocol):
@@ -67,19 +61,14 @@ ReadWords = Callable[[Arrays], Words | None]
 
 @dataclass(frozen=True)
 class Signals:
-    """Computes the signals of a score from a query's first k results.
+    """Computes the signals of a score from a query's first k results."""
 
-    Attributes:
-        k: Number of results that the signals are computed from.
-        moments: Mean (d,) and covariance (d, d) of the document vectors, float64; None if the score does not need them.
-        words: Words of the documents; None if the score does not need them.
-        floors: For each component of a fused list, the score of a result if no result of the query has one, in the
-            order of the signals; empty if the score does not need them.
-    """
-
-    k: int
+    k: int  # number of results that the signals are computed from
+    # mean (d,) and covariance (d, d) of the document vectors, float64; None if the score does not need them
     moments: tuple[Float64, Float64] | None = None
-    words: Words | None = None
+    words: Words | None = None  # words of the documents; None if the score does not need them
+    # for each component of a fused list, the score of a result if no result of the query has one, in the order of the
+    # signals; empty if the score does not need them
     floors: Mapping[str, float] = field(default_factory=dict)
 
     def needed(self, name: ScoreName) -> Self:
@@ -99,8 +88,6 @@ class Signals:
         """Compute signals, (n, len(names)) float64, of n queries with at least one result.
 
         Args:
-            names: Names among SIGNALS.
-            texts: Texts of the queries.
             vectors: (n, d) float32.
             top: Results of the queries, w ≥ 1 each, best first; only the first k are used, or all if there are fewer.
             components: Further scores of the results by name, (n, w) float32 each, NaN for a missing one.
@@ -126,17 +113,11 @@ class Signals:
 
 @dataclass(frozen=True)
 class AnswerScore:
-    """A score of a query: the higher, the more likely the corpus has an answer.
-
-    Attributes:
-        name: Name of the score.
-        signals: Computes the signals of the score.
-        model: Model whose log-odds are the score `model` or `components`; None for other scores.
-    """
+    """A score of a query: the higher, the more likely the corpus has an answer."""
 
     name: ScoreName
     signals: Signals
-    model: Logistic | None = None
+    model: Logistic | None = None  # model whose log-odds are the score `model` or `components`; None for other scores
 
     def of(
         self, texts: Sequence[str], vectors: QueryVectors, top: Ranking, components: Components = NO_COMPONENTS
@@ -146,10 +127,8 @@ class AnswerScore:
         Computed in float64 and rounded once, so batching changes a score about as rarely as a `similarity`.
 
         Args:
-            texts: Texts of the queries.
             vectors: (n, d) float32.
             top: n rows of results, best first.
-            components: See `Signals.values`.
         """
         if not top.scores.size:
             return np.full(len(texts), -np.inf, dtype=np.float32)
@@ -184,14 +163,8 @@ class AnswerScore:
         """Read the file that `save` wrote.
 
         Args:
-            path: File with the score.
-            name: Name of the score.
-            dimension: Dimension of the searched vectors.
             read_words: Reads the words of the documents; None if there are none.
             components: Names of the component scores; empty without any.
-
-        Raises:
-            ReleaseError: If the file does not hold this score of this index.
         """
         score_name = next((valid for valid in get_args(ScoreName) if valid == name), None)
         arrays = read_tensors(path)
@@ -224,17 +197,12 @@ class RefusalScore(NamedTuple):
 
 @dataclass(frozen=True)
 class AnswerRule:
-    """The rule that answers a query if its score reaches τ in float32, and refuses it otherwise.
-
-    Attributes:
-        score: Score of a query.
-        tau: The threshold τ of the score.
-        within_filters: Whether the rule also holds for a search within a filter, which it does if the score depends on
-            the searched documents alone and any certificate includes what it refuses there.
-    """
+    """The rule that answers a query if its score reaches τ in float32, and refuses it otherwise."""
 
     score: AnswerScore
-    tau: float
+    tau: float  # the threshold τ of the score
+    # whether the rule also holds for a search within a filter, which it does if the score depends on the searched
+    # documents alone and any certificate includes what it refuses there
     within_filters: bool = False
 
     def answered(self, texts: Sequence[str], vectors: QueryVectors, top: Ranking) -> Mask:

@@ -48,11 +48,7 @@ def blocks(vectors: CorpusVectors) -> Iterator[tuple[int, Float32]]:
 
 
 def require_in_memory(vectors: CorpusVectors) -> Float32:
-    """Return vectors that must be in memory.
-
-    Raises:
-        TypeError: If they are not.
-    """
+    """Return vectors that must be in memory. Raises TypeError if they are not."""
     if not isinstance(vectors, np.ndarray):
         raise TypeError("vectors outside the memory must be read in blocks")
     return vectors
@@ -89,14 +85,10 @@ def total(vectors: CorpusVectors) -> NDArray[np.float64]:
 
 @dataclass(frozen=True, eq=False)
 class HybridVectors:
-    """The vectors of n queries and their words.
+    """The vectors of n queries and their words."""
 
-    Attributes:
-        dense: (n, d) float32 of unit length.
-        terms: The terms of each query, (t,) uint32 each: distinct and ascending, see `words.query_terms`.
-    """
-
-    dense: Float32
+    dense: Float32  # (n, d) float32 of unit length
+    # the terms of each query, (t,) uint32 each: distinct and ascending, see `words.query_terms`
     terms: tuple[Terms, ...]
 
     def __len__(self) -> int:
@@ -145,15 +137,10 @@ def mean_and_covariance(vectors: CorpusVectors) -> tuple[Float64, Float64]:
 
 @dataclass(frozen=True)
 class Ranking:
-    """The K best results of n queries, best first.
+    """The K best results of n queries, best first."""
 
-    Attributes:
-        scores: (n, K) float32 scores.
-        positions: (n, K) int64 positions of the documents.
-    """
-
-    scores: Float32
-    positions: NDArray[np.int64]
+    scores: Float32  # (n, K) float32 scores
+    positions: NDArray[np.int64]  # (n, K) int64 positions of the documents
 
     def __len__(self) -> int:
         return len(self.scores)

@@ -22,15 +22,10 @@ _BLOCK = 4096  # documents read at a time: 6 MB at d = 384
 
 @dataclass(frozen=True)
 class ReadDocuments:
-    """The vectors and lengths of documents, from which their background is computed.
+    """The vectors and lengths of documents, from which their background is computed."""
 
-    Attributes:
-        vectors: (…, d) float32 of unit length.
-        lengths: (…) int64 lengths of the texts in bytes.
-    """
-
-    vectors: Float32
-    lengths: NDArray[np.int64]
+    vectors: Float32  # (…, d) float32 of unit length
+    lengths: NDArray[np.int64]  # (…) int64 lengths of the texts in bytes
 
     @classmethod
     def of(cls, vectors: Float32, texts: Iterable[str]) -> Self:
@@ -44,17 +39,12 @@ Read = Callable[[NDArray[np.int64]], ReadDocuments]
 
 @dataclass(frozen=True)
 class Background:
-    """Similarities of queries and documents with random partners, which separate outstanding scores from usual ones.
+    """Similarities of queries and documents with random partners, which separate outstanding scores from usual ones."""
 
-    Attributes:
-        mean: (d,) float64 mean of the document vectors.
-        covariance: (d, d) float64 covariance of the document vectors.
-        documents: (N, 5) float32: mean and standard deviation of the document's similarity with documents, the same
-            with queries, and log(1 + length in bytes).
-    """
-
-    mean: Float64
-    covariance: Float64
+    mean: Float64  # (d,) float64 mean of the document vectors
+    covariance: Float64  # (d, d) float64 covariance of the document vectors
+    # (N, 5) float32: mean and standard deviation of the document's similarity with documents, the same with queries,
+    # and log(1 + length in bytes)
     documents: Float32
 
     @classmethod
@@ -89,21 +79,13 @@ class Background:
 
 @dataclass(frozen=True)
 class ComputedBackground:
-    """A Background for documents outside the release, whose five numbers are computed when needed.
+    """A Background for documents outside the release, whose five numbers are computed when needed."""
 
-    Attributes:
-        mean: (d,) float64 mean of the document vectors.
-        covariance: (d, d) float64 covariance of the document vectors.
-        query_mean: (d,) float64 mean of the query vectors.
-        query_covariance: (d, d) float64 covariance of the query vectors.
-        read: Reads documents; None if every call passes them.
-    """
-
-    mean: Float64
-    covariance: Float64
-    query_mean: Float64
-    query_covariance: Float64
-    read: Read | None = None
+    mean: Float64  # (d,) float64 mean of the document vectors
+    covariance: Float64  # (d, d) float64 covariance of the document vectors
+    query_mean: Float64  # (d,) float64 mean of the query vectors
+    query_covariance: Float64  # (d, d) float64 covariance of the query vectors
+    read: Read | None = None  # reads documents; None if every call passes them
 
     @classmethod
     def of(cls, partners: tuple[Float64, Float64], queries: QueryVectors, read: Read | None = None) -> Self:
@@ -112,7 +94,6 @@ class ComputedBackground:
         Args:
             partners: Mean and covariance of the document vectors.
             queries: (q, d) float32 of unit length.
-            read: Reads documents, see the class.
         """
         return cls(*partners, *mean_and_covariance(dense_of(queries)), read)
 
@@ -126,9 +107,6 @@ class ComputedBackground:
         Args:
             positions: int64 positions of any shape (…).
             results: Documents at these positions; None to read every distinct one once.
-
-        Raises:
-            ValueError: If documents are neither passed nor readable; errors of `read` are passed on.
         """
         if results is not None:
             return self._computed(results)
@@ -165,7 +143,6 @@ def _document_rows(
     """Compute the five numbers of documents, (…, 5) float32.
 
     Args:
-        documents: Vectors and lengths of the documents, (…).
         partners: Mean and covariance of the document vectors.
         queries: Mean and covariance of the query vectors.
     """

@@ -21,44 +21,29 @@ class DecisionScore:
     """The score of results that a kind of policy compares with τ: that of the index, unless a kind has another one.
 
     In words, {score} names the score of the index.
-
-    Attributes:
-        kind: Its name.
-        keeps: Which results are kept.
-        axis: What τ is, on an axis.
-        tau: τ, in the summary of a terminal.
-        compared: What is compared with τ.
-        beside: A value, after the score of a result; empty if it is that score.
-        scale: The values, beside a chart of scores of the index; empty if they are such scores.
-        span: Lowest and highest τ that the playground offers, if they are not.
-        script: `decide` of a result in JavaScript, for the playground, of `score`, `relevance` and the `best` score.
-        limits: Lowest and highest value that a chart of thresholds shows, unless τ is beyond.
-        plain: Whether it is the score of the index itself, as in the papers.
-        needs_model: Whether it needs a model of relevance.
-        needs_zero: Whether it means something only if a score of 0 means unrelated.
-        auto_if_zero: Whether `auto` may use it if a score of 0 means unrelated, if it does not, in both cases or never.
-        keeps_best: Whether the best result always passes, so that every query gets one unless a rule refuses it.
-        keeps_first: Whether the results that pass are the first ones of the list.
-        log_odds: Whether charts space its values by their log-odds.
     """
 
     kind: ClassVar[PolicyKind]
     keeps: ClassVar[str]
     axis: ClassVar[str]
-    tau: ClassVar[str] = "τ = {tau}"
+    tau: ClassVar[str] = "τ = {tau}"  # τ, in the summary of a terminal
     compared: ClassVar[str] = "{score}"
-    beside: ClassVar[str] = ""
-    scale: ClassVar[str] = ""
-    span: ClassVar[tuple[int, int]] = (0, 1)
+    beside: ClassVar[str] = ""  # a value, after the score of a result; empty if it is that score
+    scale: ClassVar[str] = ""  # the values, beside a chart of scores of the index; empty if they are such scores
+    span: ClassVar[tuple[int, int]] = (0, 1)  # lowest and highest τ that the playground offers, if they are not
+    # `decide` of a result in JavaScript, for the playground, of `score`, `relevance` and the `best` score
     script: ClassVar[str] = "score"
+    # lowest and highest value that a chart of thresholds shows, unless τ is beyond
     limits: ClassVar[tuple[float, float]] = (-np.inf, np.inf)
-    plain: ClassVar[bool] = False
+    plain: ClassVar[bool] = False  # whether it is the score of the index itself, as in the papers
     needs_model: ClassVar[bool] = False
-    needs_zero: ClassVar[bool] = False
+    needs_zero: ClassVar[bool] = False  # whether it means something only if a score of 0 means unrelated
+    # whether `auto` may use it if a score of 0 means unrelated, if it does not, in both cases or never
     auto_if_zero: ClassVar[tuple[bool, ...]] = ()
+    # whether the best result always passes, so that every query gets one unless a rule refuses it
     keeps_best: ClassVar[bool] = False
-    keeps_first: ClassVar[bool] = True
-    log_odds: ClassVar[bool] = False
+    keeps_first: ClassVar[bool] = True  # whether the results that pass are the first ones of the list
+    log_odds: ClassVar[bool] = False  # whether charts space its values by their log-odds
 
     def decide(self, scores: Float32, relevance: Float32 | None) -> Float32:
         """Return the decision scores, (n, K) float32.
@@ -66,9 +51,6 @@ class DecisionScore:
         Args:
             scores: (n, K) float32 scores of the index, best first.
             relevance: (n, K) float32 probabilities, required if it needs a model.
-
-        Raises:
-            ValueError: If `relevance` is missing.
         """
         return scores
 
@@ -170,11 +152,9 @@ def tried(*, zero: bool) -> tuple[PolicyKind, ...]:
 
 
 def relative(scores: Float32) -> Float32:
-    """Return scores, (n, K) float32, best first, as shares of the query's best score, rounded once to float32.
-
-    Shares are 0 for all results of a query whose best score is at most 0: no document resembles the query, and any τ
-    above 0 drops them all.
-    """
+    """Return scores, (n, K) float32, best first, as shares of the query's best score, rounded once to float32."""
+    # Shares are 0 for all results of a query whose best score is at most 0: no document resembles the query, and any τ
+    # above 0 drops them all.
     best = scores[:, :1].astype(np.float64)
     share = np.divide(scores, best, out=np.zeros(scores.shape), where=best > 0)
     with np.errstate(over="ignore"):  # −∞, so dropped, if the best score is tiny and another far below it
@@ -182,56 +162,39 @@ def relative(scores: Float32) -> Float32:
 
 
 def gap(scores: Float32) -> Float32:
-    """Return scores, (n, K) float32, best first, less the query's best score, rounded once to float32.
-
-    A constant that is added to all scores of a query does not change them, so they suit log-odds and distances, whose
-    shares of the best score mean nothing.
-    """
+    """Return scores, (n, K) float32, best first, less the query's best score, rounded once to float32."""
+    # A constant that is added to all scores of a query does not change them, so they suit log-odds and distances, whose
+    # shares of the best score mean nothing.
     difference: Float32 = (scores.astype(np.float64) - scores[:, :1].astype(np.float64)).astype(np.float32)
     return difference
 
 
 @dataclass(frozen=True)
 class StratumThresholds:
-    """Certified thresholds of searches with a filter on one value of a metadata field.
-
-    Attributes:
-        field: Name of the field.
-        taus: Thresholds by the key of a value, for values with a certified threshold.
-    """
+    """Certified thresholds of searches with a filter on one value of a metadata field."""
 
     field: str
-    taus: Mapping[Hashable, float]
+    taus: Mapping[Hashable, float]  # thresholds by the key of a value, for values with a certified threshold
 
 
 @dataclass(frozen=True)
 class Policy:
-    """A decision score and the threshold τ that it is compared with.
+    """A decision score and the threshold τ that it is compared with."""
 
-    Attributes:
-        kind: What is compared with τ: a key of POLICIES.
-        tau: Threshold in units of the decision score; None keeps all.
-        k: The K that τ was calibrated at.
-        metric: Metric of the loss at τ.
-        provisional: Whether τ is not calibrated: it rests on too few queries, or on other documents, or was given.
-        strata: Thresholds of filtered searches; None without any.
-        certified: Whether the calibration holds for the searched documents.
-    """
-
-    kind: PolicyKind
-    tau: float | None
+    kind: PolicyKind  # what is compared with τ: a key of POLICIES
+    tau: float | None  # threshold in units of the decision score; None keeps all
     k: int
     metric: Metric = "accuracy"
+    # whether τ is not calibrated: it rests on too few queries, or on other documents, or was given
     provisional: bool = False
-    strata: StratumThresholds | None = None
-    certified: bool = True
+    strata: StratumThresholds | None = None  # thresholds of filtered searches; None without any
+    certified: bool = True  # whether the calibration holds for the searched documents
 
     def within(self, field: str | None, value: Hashable = None) -> "Policy":
         """Return the policy of a filtered search: that of its stratum, else this one without its certificate.
 
         Args:
             field: The field of which the filter selects exactly one value; None for any other filter.
-            value: Key of that value.
         """
         tau = self.strata.taus.get(value) if self.strata is not None and field == self.strata.field else None
         return replace(self, certified=False) if tau is None else replace(self, tau=tau)
@@ -242,12 +205,10 @@ class Policy:
         return None if self.tau is None else np.float32(self.tau)
 
     def covers(self, k: int) -> bool:
-        """Return whether the calibration for the first K results holds for the first k; never for a provisional τ.
-
-        A cut by score keeps a prefix of the list, so it cannot lose more hits among fewer results, but it may among
-        more. A cut by probability may keep the second relevant document and drop the first. NDCG is relative to an
-        ideal that shrinks with k, so a document counts more. Both of these are certified for K only.
-        """
+        """Return whether the calibration for the first K results holds for the first k; never for a provisional τ."""
+        # A cut by score keeps a prefix of the list, so it cannot lose more hits among fewer results, but it may among
+        # more. A cut by probability may keep the second relevant document and drop the first. NDCG is relative to an
+        # ideal that shrinks with k, so a document counts more. Both of these are certified for K only.
         if self.tau is None or self.provisional or not self.certified:
             return False
         loses_no_more = POLICIES[self.kind].keeps_first and self.metric != "ndcg"
@@ -274,7 +235,6 @@ def keep_answered(decisions: Float32, threshold: np.float32 | None, answered: Ma
 
     Args:
         decisions: (n, K) float32 decision scores, in the order of similarity.
-        threshold: See `keep`.
         answered: (n,) bool, which queries are answered; None if no query can be refused, so that only the cut decides.
     """
     kept = keep(decisions, threshold)

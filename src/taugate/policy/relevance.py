@@ -50,7 +50,6 @@ def features(
 
     Args:
         scores: (n, w) float32, best first.
-        query_background: Result of `Background.of_queries`.
         documents: (n, w, 5) float32, result of `Background.rows`.
         k: Features of the list use only its first k results, so an estimate does not depend on the number of requested
             results.
@@ -115,14 +114,9 @@ class OnTopic:
     """The probability that a query is about the documents, a logistic model of QUERY_FEATURES.
 
     It is a factor of the relevance of all results of the query, so it does not change their order.
-
-    Attributes:
-        intercept: Log-odds of a query whose features are 0.
-        best_score: Weight of the feature.
-        best_query_z: Weight of the feature.
     """
 
-    intercept: float
+    intercept: float  # log-odds of a query whose features are 0
     best_score: float
     best_query_z: float
 
@@ -142,22 +136,14 @@ class OnTopic:
 
 @dataclass(frozen=True)
 class Logistic:
-    """A logistic model of F features: log-odds = intercept + Σ weights · (feature − center) / scale, recalibrated.
+    """A logistic model of F features: log-odds = intercept + Σ weights · (feature − center) / scale, recalibrated."""
 
-    Attributes:
-        center: (F,) float64, subtracted from the features.
-        scale: (F,) float64, divides the centred features.
-        weights: (F,) float64.
-        intercept: Added to the weighted sum.
-        recalibration: Map of the log-odds, by default the identity.
-        on_topic: Factor of the probability before it is recalibrated; None for 1. Its features are FEATURES.
-    """
-
-    center: Float64
-    scale: Float64
-    weights: Float64
-    intercept: float
-    recalibration: BetaCalibration = BetaCalibration()
+    center: Float64  # (F,) float64, subtracted from the features
+    scale: Float64  # (F,) float64, divides the centred features
+    weights: Float64  # (F,) float64
+    intercept: float  # added to the weighted sum
+    recalibration: BetaCalibration = BetaCalibration()  # map of the log-odds, by default the identity
+    # factor of the probability before it is recalibrated; None for 1. Its features are FEATURES
     on_topic: OnTopic | None = None
 
     def log_odds(self, values: Float64) -> Float64:
@@ -198,17 +184,11 @@ class Logistic:
 
 @dataclass(frozen=True)
 class Relevance:
-    """Estimates the probability that a result is relevant.
-
-    Attributes:
-        model: Model of FEATURES.
-        background: Background of the features.
-        k: Number of results per query in the fit.
-    """
+    """Estimates the probability that a result is relevant."""
 
     model: Logistic
     background: Background | ComputedBackground
-    k: int
+    k: int  # number of results per query in the fit
 
     @property
     def features(self) -> list[str]:
@@ -229,7 +209,6 @@ class Relevance:
         Args:
             queries: (n, d) float32 of unit length.
             top: (n, w) results of the queries, best first.
-            ranks: See `features`.
             results: (n, w) documents of the results if the search returned them; see `ComputedBackground.rows`.
         """
         if not top.scores.size:
@@ -252,12 +231,7 @@ class Relevance:
         """Read the file that `save` wrote.
 
         Args:
-            path: File with the model.
-            dimension: Dimension of the searched vectors.
             documents: Number of documents in the index; None if they are in an engine.
-
-        Raises:
-            ReleaseError: If it holds anything else.
         """
         expected = Logistic.shapes(len(FEATURES)) | {"mean": (dimension,), "covariance": (dimension, dimension)}
         if documents is None:

@@ -48,19 +48,12 @@ COMPONENT_FEATURES = ("score", "gap_to_best", "best_score", "log_rank", "missing
 
 @dataclass(frozen=True)
 class Scale:
-    """A scale of scores.
-
-    Attributes:
-        plural: The scores.
-        note: What is known of a score, after its name; may be empty.
-        zero: Whether a score of 0 means unrelated, so that a share of the best score means something.
-        sign: Factor with which scores are compared, so that higher is better.
-    """
+    """A scale of scores."""
 
     plural: str
-    note: str = ""
-    zero: bool = False
-    sign: float = 1.0
+    note: str = ""  # what is known of a score, after its name; may be empty
+    zero: bool = False  # whether a score of 0 means unrelated, so that a share of the best score means something
+    sign: float = 1.0  # factor with which scores are compared, so that higher is better
 
     def check(self, policy: str, source: str) -> None:
         """Raise InputError if a policy means nothing on this scale, which `source` names."""
@@ -172,17 +165,12 @@ def _component_columns(given: Float64, floor: float, k: int) -> list[Float64]:
 
 @dataclass(frozen=True)
 class ScoreRelevance:
-    """Estimates the probability that a result is relevant, by its scores.
-
-    Attributes:
-        model: Model of the features.
-        floors: Lowest score of each component in the calibration, by name, in the order of the features.
-        k: Number of results per query in the fit.
-    """
+    """Estimates the probability that a result is relevant, by its scores."""
 
     model: Logistic
+    # lowest score of each component in the calibration, by name, in the order of the features
     floors: Mapping[str, float]
-    k: int
+    k: int  # number of results per query in the fit
 
     @property
     def features(self) -> list[str]:
@@ -200,15 +188,7 @@ class ScoreRelevance:
 
     @classmethod
     def load(cls, path: Path, components: tuple[str, ...]) -> Self:
-        """Read the file that `save` wrote.
-
-        Args:
-            path: File with the model.
-            components: Names of the component scores.
-
-        Raises:
-            ReleaseError: If it holds anything else.
-        """
+        """Read the file that `save` wrote. Raises ReleaseError if it holds anything else."""
         arrays = read_tensors(path)
         expected = Logistic.shapes(len(feature_names(components))) | {"floors": (len(components),)}
         fits = {name: array.shape for name, array in arrays.items()} == expected

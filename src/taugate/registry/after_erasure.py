@@ -36,14 +36,9 @@ _COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip", ".tgz")
 
 @dataclass(frozen=True)
 class RemovalEvidence:
-    """What a removal cannot break; see `Evidence`.
+    """What a removal cannot break; see `Evidence`."""
 
-    Attributes:
-        best_scores_fall: Whether the score by which queries are refused can only fall.
-        silence: See `Evidence`.
-    """
-
-    best_scores_fall: bool
+    best_scores_fall: bool  # whether the score by which queries are refused can only fall
     silence: str = "documents were removed, and no labelled query was asked"
 
     def losses(self, policy: PolicyRecord) -> None:
@@ -65,7 +60,6 @@ def kept_promises(before: Manifest, strata: StrataRecord | None, *, scores_fall:
     """Return the manifest without the promises that a removal may break.
 
     Args:
-        before: Manifest of the release with all documents.
         strata: Its strata that have documents left.
         scores_fall: Whether the best score of the first stage, or of the only one, can only fall. That of a second
             stage may rise, because it scores other documents.
@@ -85,12 +79,7 @@ def kept_promises(before: Manifest, strata: StrataRecord | None, *, scores_fall:
 
 @dataclass(frozen=True)
 class Remnants:
-    """The result of a search for remnants.
-
-    Attributes:
-        matches: A line for each match, with the file.
-        files: Number of files searched.
-    """
+    """The result of a search for remnants."""
 
     matches: Sequence[str]
     files: int
@@ -102,13 +91,9 @@ def find_remnants(places: Sequence[Path], ids: Collection[str], texts: Sequence[
     A compressed file counts as a match, because it may contain anything.
 
     Args:
-        places: Files and folders.
         ids: Ids of documents, searched for in the fields of JSON Lines that name documents, and in the pairs that check
             a reranker.
         texts: Texts, searched for in every file: as they are, and as JSON and HTML encode them.
-
-    Raises:
-        OSError: If a place does not exist, or a file cannot be read.
     """
     matches, count = [], 0
     for path in _files(places):

@@ -33,11 +33,7 @@ _MIN_CHARACTERS = 4  # that name a release, as in git: fewer may be a typing err
 
 
 def release_ids(releases: Path) -> list[str]:
-    """Return the ids of all releases, oldest first; other entries are skipped.
-
-    Raises:
-        ReleaseError: If there is no such directory.
-    """
+    """Return the ids of all releases, oldest first; other entries are skipped."""
     check_releases_exist(releases)
     return sorted(entry.name for entry in releases.iterdir() if is_release_id(entry.name) and entry.is_dir())
 
@@ -46,7 +42,6 @@ def find(releases: Path, name: str | None = None) -> Path:
     """Return the folder of a release, which is named by the release's id.
 
     Args:
-        releases: The releases directory.
         name: Id of the release, or the beginning of one as in `match_id`; None for the current release.
 
     Raises:
@@ -72,9 +67,6 @@ def match_id(ids: Sequence[str], text: str, location: str) -> str:
         ids: Ids of all releases, oldest first.
         text: Four characters or more.
         location: Where the releases are, for the error.
-
-    Raises:
-        ReleaseError: If no id or several match, with the candidates, or if the text is too short.
     """
     if len(text) < _MIN_CHARACTERS:
         raise ReleaseError(
@@ -100,30 +92,17 @@ def newest(ids: Sequence[str]) -> str:
 
 
 def current_id(releases: Path) -> str | None:
-    """Return the id of the promoted release, None before the first promotion.
-
-    Raises:
-        ReleaseError: If the pointer does not name an existing release.
-    """
+    """Return the id of the promoted release, None before the first promotion."""
     return _existing_id(releases, CURRENT, "promote an existing release")
 
 
 def shadow_id(releases: Path) -> str | None:
-    """Return the id of the shadow release, None without one.
-
-    Raises:
-        ReleaseError: If the pointer does not name an existing release.
-    """
+    """Return the id of the shadow release, None without one."""
     return _existing_id(releases, SHADOW, "name an existing one with `taugate release shadow`, or give --none")
 
 
 def pointed_id(releases: Path, pointer: str) -> str | None:
-    """Return the id that a pointer names, even if the release does not exist; None if it names none.
-
-    Args:
-        releases: The releases directory.
-        pointer: CURRENT or SHADOW.
-    """
+    """Return the id that a pointer names, even if the release does not exist; None if it names none."""
     try:
         name = read_bounded(releases / pointer, POINTER_BYTES).decode("ascii").strip()
     except (OSError, UnicodeDecodeError):
@@ -160,10 +139,8 @@ def erasure_source(releases: Path, name: str | None) -> str | None:
 
 
 def encoder_record(releases: Path, name: str | None) -> dict[str, Json]:
-    """Return the manifest's record of a release's float32 query encoder, or of the retriever of a run.
-
-    Empty if it cannot be read.
-    """
+    """Return the manifest's record of a release's float32 query encoder, or of the retriever of a run."""
+    # Empty if it cannot be read.
     manifest = unverified_manifest(releases, name)
     encoder = manifest.get("float32_encoder") or manifest.get("query_encoder") or manifest.get("encoder")
     encoder = encoder or manifest.get("retriever")
@@ -177,10 +154,8 @@ def scorer_record(releases: Path, name: str | None) -> dict[str, Json]:
 
 
 def calibration_state(releases: Path, name: str | None) -> State | None:
-    """Return the state of a release's calibration, None if its manifest cannot be read.
-
-    Manifests of earlier versions, without such a record, count as calibrated.
-    """
+    """Return the state of a release's calibration, None if its manifest cannot be read."""
+    # Manifests of earlier versions, without such a record, count as calibrated.
     manifest = unverified_manifest(releases, name)
     if not manifest:
         return None
@@ -204,34 +179,20 @@ def unverified_manifest(releases: Path, name: str | None) -> dict[str, Json]:
 
 @dataclass(frozen=True)
 class ReleaseSummary:
-    """The main facts of a release; each is None if the manifest does not have it.
-
-    Attributes:
-        release: Id of the release.
-        created: When it was written.
-        state: State in words, such as "certified 2 %".
-        data: Name of the data set.
-        split: Name of the qrels file.
-        policy: Kind of the policy.
-        tau: The policy's threshold.
-        lexical: Weight of the lexical part of the score, if it has one.
-        k: Number of documents retrieved for a query.
-        accuracy: Mean accuracy at K without a cut, on the held-out queries if there are any.
-        summary: What is certified and checked, in two lines.
-        basis: What the release was made with, such as data and encoder, to compare with other releases.
-    """
+    """The main facts of a release; each is None if the manifest does not have it."""
 
     release: str
     created: datetime | None
-    state: str | None
+    state: str | None  # state in words, such as "certified 2 %"
     data: str | None
     split: str | None
     policy: str | None
-    tau: float | None
-    lexical: float | None
-    k: int | None
-    accuracy: float | None
-    summary: str | None
+    tau: float | None  # the policy's threshold
+    lexical: float | None  # weight of the lexical part of the score, if it has one
+    k: int | None  # number of documents retrieved for a query
+    accuracy: float | None  # mean accuracy at K without a cut, on the held-out queries if there are any
+    summary: str | None  # what is certified and checked, in two lines
+    # what the release was made with, such as data and encoder, to compare with other releases
     basis: Mapping[str, Json]
 
     def differs_in(self, other: "ReleaseSummary") -> list[str]:
@@ -239,10 +200,8 @@ class ReleaseSummary:
         return [name for name, value in self.basis.items() if value != other.basis[name]]
 
     def age(self, now: datetime) -> str:
-        """Return the time since the release was written, in its largest unit, such as "3 h"; "–" if unknown.
-
-        `now` must have a time zone.
-        """
+        """Return the time since the release was written, in its largest unit, such as "3 h"; "–" if unknown."""
+        # `now` must have a time zone.
         if self.created is None:
             return "–"
         seconds = max(0.0, (now - self.created).total_seconds())

@@ -94,11 +94,7 @@ class DirectorySource:
 
 
 def remote_current_id(store: Store) -> str | None:
-    """Return the id of a store's current release, None before the first.
-
-    Raises:
-        ReleaseError: If `current` is anything else; other errors of the store are raised as well.
-    """
+    """Return the id of a store's current release, None before the first."""
     try:
         name = store.read(CURRENT, POINTER_BYTES).decode("ascii").strip()
     except FileNotFoundError:
@@ -119,9 +115,6 @@ def install_release(source: Source, releases: Path, name: str, trusted: TrustedK
     Raises as `download_release`.
 
     Args:
-        source: Source of the release.
-        releases: The releases directory.
-        name: Id of the release.
         trusted: Keys of which one must have signed it; None requires no signature.
     """
     with staging_folder(releases, STAGING_PREFIX) as staging:
@@ -134,20 +127,9 @@ def install_release(source: Source, releases: Path, name: str, trusted: TrustedK
 
 
 def download_release(source: Source, release: Path, trusted: TrustedKeys | None) -> None:
-    """Create the folder of a release and fill it.
-
-    The manifest is downloaded first and checked, with its signature if keys are given. After that, all names are known
-    to be those of the layout, and each file is checked against its size and digest.
-
-    Args:
-        source: Source of the release.
-        release: The folder to create, named by the release's id.
-        trusted: See `install_release`.
-
-    Raises:
-        ReleaseError: If a file is missing or wrong; names the file at the source.
-        OSError: If the disk is full.
-    """
+    """Create the folder of a release and fill it; `release`: the folder to create, named by the release's id."""
+    # The manifest is downloaded first and checked, with its signature if keys are given. After that, all names are
+    # known to be those of the layout, and each file is checked against its size and digest.
     name = release.name
     release.mkdir()
     try:
@@ -200,14 +182,9 @@ def _download_file(source: Source, name: str, path: Path, record: FileRecord) ->
 
 @contextmanager
 def private_folder(folder: Path) -> Iterator[Path]:
-    """Open a folder that only this user can enter, created if needed.
-
-    Yields its path through an open descriptor, so that renaming a parent folder cannot redirect it. On macOS, which has
-    no such paths for folders, it is the resolved path.
-
-    Raises:
-        InputError: If the folder belongs to another user, or others can enter it.
-    """
+    """Open a folder that only this user can enter, created if needed."""
+    # Yields its path through an open descriptor, so that renaming a parent folder cannot redirect it. On macOS, which
+    # has no such paths for folders, it is the resolved path.
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -235,14 +212,8 @@ def private_copy(release: Path, folder: Path, trusted: TrustedKeys) -> Iterator[
     left by killed processes are removed first. Files that are mapped into memory remain readable.
 
     Args:
-        release: Folder of the release.
         folder: The private folder, created if needed.
         trusted: Keys of which one must have signed the release.
-
-    Raises:
-        ReleaseError: If the release does not verify, or another process takes too long to copy.
-        InputError: If the folder is not private.
-        OSError: If the disk is full.
     """
 
     def busy(holder: str) -> ReleaseError:
@@ -268,12 +239,7 @@ def private_copy(release: Path, folder: Path, trusted: TrustedKeys) -> Iterator[
 
 @contextmanager
 def private_in_place(release: Path) -> Iterator[Path]:
-    """Open a release of a directory that is itself private, as the copy of a URL is; yields its folder.
-
-    Raises:
-        InputError: If the directory is not private.
-        ReleaseError: If a file of the release belongs to another user, or has a second name by which it can be changed.
-    """
+    """Open a release of a directory that is itself private, as the copy of a URL is; yields its folder."""
     with private_folder(release.parent) as directory:
         opened = directory / release.name
         for path in opened.rglob("*"):

@@ -74,34 +74,20 @@ the calibration is not included, because it quotes documents.</p>
 
 @dataclass(frozen=True)
 class Erasure:
-    """The outcome of an erasure.
-
-    Attributes:
-        manifest: Manifest of the new release.
-        changed: Number of golden queries with another answer than before.
-        dropped: Number of golden queries removed because only erased documents answer them.
-    """
+    """The outcome of an erasure."""
 
     manifest: Manifest
-    changed: int
-    dropped: int
+    changed: int  # number of golden queries with another answer than before
+    dropped: int  # number of golden queries removed because only erased documents answer them
 
 
 def erase(releases: Path, name: str, ids: Sequence[str], trusted: TrustedKeys | None = None) -> Erasure:
     """Write a new release without some documents of another one. It is not promoted.
 
     Args:
-        releases: The releases directory.
         name: Id of the source release.
         ids: Ids of the documents to leave out, as in the corpus.
         trusted: Keys, one of which must have signed the source release; None requires no signature.
-
-    Raises:
-        InputError: If the release is over an engine, lacks one of the ids, or would have too few documents, golden
-            queries or pairs that check an endpoint left. Nothing is written after this or any other error.
-        ReleaseError: If the source release does not verify.
-        EncoderError: If its encoder does not work.
-        OSError: If the release cannot be written.
     """
     source = find(releases, name)
     _check_in_process(source)
@@ -255,12 +241,10 @@ def _signals(
 def _golden_queries(
     release: Release, retriever: Retriever, documents: Sequence[Document]
 ) -> tuple[list[GoldenQuery], int]:
-    """Return the golden queries with their answers from the remaining documents, and how many answers changed.
-
-    A query that only erased documents answer is removed as well, because its text is about them. If an answer is the
-    same, its recorded scores are kept, so that they do not depend on this machine. Scores with a lexical part change if
-    only erased documents have a word of the query.
-    """
+    """Return the golden queries with their answers from the remaining documents, and how many answers changed."""
+    # A query that only erased documents answer is removed as well, because its text is about them. If an answer is the
+    # same, its recorded scores are kept, so that they do not depend on this machine. Scores with a lexical part change
+    # if only erased documents have a word of the query.
     remaining = {name for document in documents for name in (document.id, document.document_id)}
     answerable = [query for query in release.golden if not query.relevant or not remaining.isdisjoint(query.relevant)]
     if not answerable:

@@ -41,11 +41,7 @@ NAMED: ContextVar[str | None] = ContextVar("named", default=None)
 
 
 def change_lock(releases: Path) -> AbstractContextManager[None]:
-    """Lock `current`, `shadow`, the history and the removal of releases for a change, and wait for other changes.
-
-    Raises:
-        ReleaseError: If that takes more than half a minute, or if the directory is not writable.
-    """
+    """Lock `current`, `shadow`, the history and the removal of releases for a change, and wait for other changes."""
 
     def busy(holder: str) -> ReleaseError:
         return ReleaseError(
@@ -62,9 +58,6 @@ def calibration_lock(releases: Path) -> Iterator[None]:
 
     Args:
         releases: The releases directory, created if needed, and removed again if it remains empty.
-
-    Raises:
-        ReleaseError: At once if another calibration is running there.
     """
     created = [folder for folder in (releases, *releases.parents) if not folder.exists()]
     releases.mkdir(parents=True, exist_ok=True)
@@ -84,14 +77,9 @@ def calibration_lock(releases: Path) -> Iterator[None]:
 
 
 def lock_for_reading(release: Path) -> ExitStack:
-    """Keep a release from being pruned until the returned lock is closed, or the process ends.
-
-    Take the lock before reading anything of the release. It is shared and needs no write permission. On a file system
-    without locks it succeeds: serving is more important than pruning.
-
-    Raises:
-        ReleaseError: If the release does not exist, or is being pruned.
-    """
+    """Keep a release from being pruned until the returned lock is closed, or the process ends."""
+    # Take the lock before reading anything of the release. It is shared and needs no write permission. On a file system
+    # without locks it succeeds: serving is more important than pruning.
     path = release / MANIFEST
     with ExitStack() as lock:
         try:
@@ -110,10 +98,8 @@ def lock_for_reading(release: Path) -> ExitStack:
 
 @contextmanager
 def try_lock_for_removal(release: Path) -> Iterator[bool]:
-    """Lock a release exclusively unless it is open; yields whether that succeeded.
-
-    While it is locked, no process can open the release. On a file system without locks it fails.
-    """
+    """Lock a release exclusively unless it is open; yields whether that succeeded."""
+    # While it is locked, no process can open the release. On a file system without locks it fails.
     try:
         descriptor = _open_to_lock(release / MANIFEST)
     except FileNotFoundError:  # a service cannot open a release without a manifest
@@ -144,50 +130,32 @@ def _try_exclusive(descriptor: int) -> bool:
 
 
 class Event(BaseModel):
-    """One line of the history.
-
-    Attributes:
-        at: ISO 8601 time, UTC.
-        action: An Action, or one of a later version.
-        release: Id of the release that the pointer names after it, or that was pruned; None if the pointer was removed.
-        previous: Id that the pointer named before.
-        by: User and host.
-        named: Name that the command was given, such as that of a job or of the person who started it; None without one.
-        forced: Rules that were overridden.
-        rule: Rule that the release had to meet to be promoted, None without one.
-    """
+    """One line of the history."""
 
     model_config = ConfigDict(frozen=True)
 
-    at: str
+    at: str  # ISO 8601 time, UTC
     action: str
+    # id of the release that the pointer names after it, or that was pruned; None if the pointer was removed
     release: str | None
-    previous: str | None
+    previous: str | None  # id that the pointer named before
     by: str
+    # name that the command was given, such as that of a job or of the person who started it; None without one
     named: str | None = None
-    forced: tuple[str, ...] = ()
-    rule: str | None = None
+    forced: tuple[str, ...] = ()  # rules that were overridden
+    rule: str | None = None  # rule that the release had to meet to be promoted, None without one
 
 
 @dataclass(frozen=True)
 class History:
-    """The events of a directory, oldest first.
-
-    Attributes:
-        events: The events.
-        unreadable: Numbers, from 1, of lines that are incomplete or not events.
-    """
+    """The events of a directory, oldest first."""
 
     events: Sequence[Event]
-    unreadable: Sequence[int]
+    unreadable: Sequence[int]  # numbers, from 1, of lines that are incomplete or not events
 
 
 def read(releases: Path) -> History:
-    """Read the history of a releases directory, empty if nothing was recorded.
-
-    Raises:
-        ReleaseError: If the file cannot be read.
-    """
+    """Read the history of a releases directory, empty if nothing was recorded."""
     path = releases / HISTORY
     try:
         lines = read_bounded(path, _MAX_BYTES).split(b"\n")
@@ -215,14 +183,8 @@ def record(
     forced: Sequence[str] = (),
     rule: str | None = None,
 ) -> int:
-    """Append an event, with the fields of Event, and wait until it is on disk; the caller holds the change lock.
-
-    Returns:
-        The size of the history before, for `withdraw`.
-
-    Raises:
-        OSError: If the file cannot be written; the caller must not move the pointer then.
-    """
+    """Append an event, with the fields of Event, and wait until it is on disk; the caller holds the change lock."""
+    # Returns the size of the history before, for `withdraw`.
     event = Event(
         at=_now(),
         action=action,
@@ -254,12 +216,7 @@ def withdraw(releases: Path, size: int) -> None:
 
 
 def took_effect(events: Sequence[Event], pointers: Mapping[str, str | None]) -> list[bool]:
-    """Return for each event, oldest first, whether its pointer moved; True if its action moves none.
-
-    Args:
-        events: The events.
-        pointers: Id that each pointer names now.
-    """
+    """Return for each event, oldest first, whether its pointer moved; True if its action moves none."""
     after = dict(pointers)
     done = []
     for event in reversed(events):

@@ -37,20 +37,8 @@ NOT_ADMITTED = "encoder not admitted"
 def verify_with_collection(
     release: Path, trusted: TrustedKeys | None = None, environ: Mapping[str, str] = os.environ
 ) -> ReleaseManifest:
-    """Verify a release and, if it has an engine record, its collection in the engine that the environment names.
-
-    Args:
-        release: Folder of the release, named by its id.
-        trusted: See `verify`.
-        environ: Environment variables.
-
-    Returns:
-        The manifest.
-
-    Raises:
-        ReleaseError: If anything differs; names the first difference.
-        EngineUnavailable: If the engine does not respond.
-    """
+    """Verify a release and, if it has an engine record, its collection in the engine that the environment names."""
+    # Returns the manifest.
     manifest = verify(release, trusted)
     searched = manifest.searchable
     if searched is not None and searched.engine is not None:
@@ -64,15 +52,10 @@ def verify_with_collection(
 
 @dataclass(frozen=True)
 class SatisfiedRule:
-    """A rule that a release met in a comparison with the current one.
-
-    Attributes:
-        rule: The rule and the result, in words.
-        over: Id of the current release that it was compared with, None if there was none.
-    """
+    """A rule that a release met in a comparison with the current one."""
 
     rule: str
-    over: str | None
+    over: str | None  # id of the current release that it was compared with, None if there was none
 
 
 def promote(
@@ -87,7 +70,6 @@ def promote(
     """Make a release the current one; returns its manifest.
 
     Args:
-        releases: The releases directory.
         name: Id of the release, or the beginning of one.
         trusted: Keys, one of which must have signed the release; None requires no signature.
         force: Promote even if the policy is none, if accuracy is not shown to be above chance, if the release is
@@ -134,9 +116,7 @@ def rollback(releases: Path, name: str | None = None, trusted: TrustedKeys | Non
     """Restore a release that was current before; returns its id.
 
     Args:
-        releases: The releases directory.
         name: Id of the release, or the beginning of one; by default the previous one.
-        trusted: See `promote`.
 
     Raises:
         ReleaseError: If there is no such release, or if it does not verify.
@@ -158,13 +138,7 @@ def shadow(releases: Path, name: str | None, trusted: TrustedKeys | None = None)
     """Name the release that is tried beside the current one.
 
     Args:
-        releases: The releases directory.
         name: Id of the release, or the beginning of one; None ends the trial.
-        trusted: See `promote`.
-
-    Raises:
-        ReleaseError: If the release does not verify or is the current one.
-        OSError: If the directory cannot be written.
     """
     if name is not None:
         release = find(releases, name)
@@ -178,14 +152,9 @@ def shadow(releases: Path, name: str | None, trusted: TrustedKeys | None = None)
 
 
 def rollback_targets(releases: Path) -> list[str]:
-    """Return the ids of existing releases that were current before, the latest first.
-
-    A rollback undoes the promotions after its target, so that a second rollback goes further back. What was current
-    before the history begins, or without a history, is taken from the parents in the manifests.
-
-    Raises:
-        ReleaseError: If there is no directory, or its history cannot be read.
-    """
+    """Return the ids of existing releases that were current before, the latest first."""
+    # A rollback undoes the promotions after its target, so that a second rollback goes further back. What was current
+    # before the history begins, or without a history, is taken from the parents in the manifests.
     current = pointed_id(releases, CURRENT)
     stack = _promotion_stack(_moves_of_current(releases))
     names = [*reversed(stack), *_ancestors(releases, stack[0] if stack else current)]
@@ -224,20 +193,13 @@ def _objections(manifest: ReleaseManifest, releases: Path) -> dict[str, ReleaseE
 
 
 def encoder_differs(releases: Path, sha256: str) -> bool:
-    """Return whether the current release has another float32 encoder; False if no release is current.
-
-    Args:
-        releases: The releases directory.
-        sha256: Digest of the encoder to compare with.
-    """
+    """Return whether the current release has another float32 encoder; False if no release is current."""
     return bool(encoder_record(releases, pointed_id(releases, CURRENT)).get("sha256", sha256) != sha256)
 
 
 def scorer_differs(releases: Path, manifest: ReleaseManifest) -> bool:
-    """Return whether what scores the current release's results differs from a release's; False if none is current.
-
-    The digest of an endpoint depends on its known pairs, so those of two second stages are compared as well.
-    """
+    """Return whether what scores the current release's results differs from a release's; False if none is current."""
+    # The digest of an endpoint depends on its known pairs, so those of two second stages are compared as well.
     names = (pointed_id(releases, CURRENT), manifest.release_id)
     current, new = (scorer_record(releases, name) for name in names)
     if current.get("sha256", manifest.scorer.sha256) == manifest.scorer.sha256:
@@ -302,14 +264,10 @@ def _move_pointer(
     """Record an action, then move its pointer atomically; the caller holds the change lock.
 
     Args:
-        releases: The releases directory.
         action: Promote, rollback or shadow.
         name: Id of the release; None removes the pointer.
         forced: Rules that were overridden.
         rule: Rule that the release met, None without one.
-
-    Raises:
-        OSError: If the history or the pointer cannot be written; the pointer is unchanged.
     """
     pointer = releases / POINTERS[action]
     size = history.record(releases, action, name, pointed_id(releases, pointer.name), forced, rule)

@@ -32,15 +32,10 @@ _TIMEOUT = 60.0  # seconds for one request
 
 @dataclass(frozen=True)
 class PruneDecision:
-    """The decision on a release that is not among the newest, or on a collection.
+    """The decision on a release that is not among the newest, or on a collection."""
 
-    Attributes:
-        name: Id of the release, or name of the collection.
-        kept: Why it is kept, None if it is removed.
-    """
-
-    name: str
-    kept: str | None
+    name: str  # id of the release, or name of the collection
+    kept: str | None  # why it is kept, None if it is removed
 
 
 def prune(releases: Path, keep: int = KEEP, *, dry_run: bool = False) -> Iterator[PruneDecision]:
@@ -50,13 +45,8 @@ def prune(releases: Path, keep: int = KEEP, *, dry_run: bool = False) -> Iterato
     removes at the same time.
 
     Args:
-        releases: The releases directory.
         keep: Number of newest releases to keep in any case.
         dry_run: Decide, and change nothing.
-
-    Raises:
-        ReleaseError: If a pointer is wrong, or the directory is locked. A release is then complete or gone.
-        OSError: If the directory cannot be changed. A release is then complete or gone.
     """
     if not dry_run:
         _clear(releases)
@@ -89,10 +79,8 @@ def _remove(releases: Path, name: str) -> PruneDecision | None:
 
 
 def _try_record(releases: Path, name: str) -> OSError | None:
-    """Record a removal; returns the error if that fails.
-
-    The release is pruned all the same, and recorded afterwards, because its removal frees space on a full disk.
-    """
+    """Record a removal; returns the error if that fails."""
+    # The release is pruned all the same, and recorded afterwards, because its removal frees space on a full disk.
     try:
         record(releases, "prune", name, None)
     except OSError as error:
@@ -109,13 +97,8 @@ def _why_kept(releases: Path, name: str) -> str | None:
 
 
 def _needed(releases: Path) -> dict[str | None, str]:
-    """Return why releases are needed, by id.
-
-    If the current release comes from an erasure, no earlier one is needed, as they may have the erased documents.
-
-    Raises:
-        ReleaseError: If a pointer does not name a release.
-    """
+    """Return why releases are needed, by id. Raises ReleaseError if a pointer does not name a release."""
+    # If the current release comes from an erasure, no earlier one is needed, as they may have the erased documents.
     current = current_id(releases)
     back: dict[str | None, str] = {}
     if erasure_source(releases, current) is None:
@@ -139,14 +122,9 @@ def prune_collections(
     Locks out calibrations in all of the directories, because they may be about to name a collection.
 
     Args:
-        engine: The engine that holds the collections.
         directories: Every releases directory whose releases are in this engine.
         dry_run: Decide, and drop nothing.
         now: Unix time in seconds; by default the current time.
-
-    Raises:
-        ReleaseError: If a release cannot be read or a calibration is running; nothing is dropped then.
-        EngineUnavailable: If the engine is not responding.
     """
     with ExitStack() as locks:
         if not dry_run:

@@ -21,15 +21,12 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 PASSPHRASE = "TAUGATE_SIGNING_PASSPHRASE"  # noqa: S105 (the variable that holds it)
+SIGNING_KEY = "TAUGATE_SIGNING_KEY"  # file of the key that signs new releases
 TRUSTED_KEYS = "TAUGATE_TRUSTED_KEYS"
 
 
 def read_private_key(path: Path) -> "Ed25519PrivateKey":
-    """Read an Ed25519 private key from a PEM file; TAUGATE_SIGNING_PASSPHRASE decrypts an encrypted one.
-
-    Raises:
-        InputError: If the file is not such a key, or cannot be decrypted.
-    """
+    """Read an Ed25519 private key from a PEM file; TAUGATE_SIGNING_PASSPHRASE decrypts an encrypted one."""
     require_cryptography()
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
@@ -49,18 +46,8 @@ def read_private_key(path: Path) -> "Ed25519PrivateKey":
 
 
 def sign(release: Path, key: "Ed25519PrivateKey") -> str:
-    """Verify a release and add a signature of its manifest; returns the key's id.
-
-    Replaces an older signature by the same key, and keeps those by others.
-
-    Args:
-        release: Folder of the release.
-        key: The private key.
-
-    Raises:
-        ReleaseError: If the release does not verify.
-        OSError: If the signature cannot be written.
-    """
+    """Verify a release and add a signature of its manifest; returns the key's id."""
+    # Replaces an older signature by the same key, and keeps those by others.
     _, manifest = verified(release)
     signer = key_id(key.public_key())
     signatures = {**read_signatures(release), signer: key.sign(manifest).hex()}
@@ -74,9 +61,6 @@ def trusted_keys(path: Path | None = None) -> TrustedKeys | None:
 
     Args:
         path: A PEM file or a folder of them; by default TAUGATE_TRUSTED_KEYS.
-
-    Raises:
-        InputError: If the keys cannot be read.
     """
     source = path or os.environ.get(TRUSTED_KEYS)
     return TrustedKeys.load(Path(source)) if source else None
@@ -86,18 +70,14 @@ def signing_key(path: Path | None, *, promoting: bool) -> "Ed25519PrivateKey | N
     """Read the key to sign a new release with, None without a path.
 
     Args:
-        path: PEM file of the key.
         promoting: Whether the release is to become current. If TAUGATE_TRUSTED_KEYS is set, the key must be one of
             these.
-
-    Raises:
-        InputError: If the key cannot be read, or is not trusted.
     """
     key = None if path is None else read_private_key(path)
     trusted = trusted_keys() if promoting else None
     if trusted is not None and (key is None or key_id(key.public_key()) not in trusted.keys):
         raise InputError(
             f"{TRUSTED_KEYS} {trusted.source}: no service that trusts these keys would load the new release; "
-            "give --sign-with one of them, or --no-promote"
+            f"name one of them in {SIGNING_KEY}, or give --no-promote"
         )
     return key

@@ -36,14 +36,8 @@ def push(release: Path, url: str, trusted: TrustedKeys | None = None) -> None:
     The manifest is uploaded last: without it, a release does not count as present.
 
     Args:
-        release: Folder of the release.
         url: Where releases are kept, such as s3://bucket/prefix.
         trusted: Keys of which one must have signed the release; None requires no signature.
-
-    Raises:
-        ReleaseError: If the release does not verify, or the store refuses it or holds another release of the same id.
-        StoreError: If the store is not responding.
-        InputError: If the URL cannot be used.
     """
     store, name = Store(url), release.name
     manifest, content = verified(release, trusted)
@@ -60,17 +54,8 @@ def push(release: Path, url: str, trusted: TrustedKeys | None = None) -> None:
 
 
 def check_remote_current(url: str, releases: Path) -> None:
-    """Check that a directory has the release that is current at a URL, before another one replaces it there.
-
-    If it does not, as with a new directory or after a loss, no rule has compared the two.
-
-    Args:
-        url: See `push`.
-        releases: The releases directory.
-
-    Raises:
-        ReleaseError: If the directory does not have it; other errors as in `push`.
-    """
+    """Check that a directory has the release that is current at a URL, before another one replaces it there."""
+    # If it does not, as with a new directory or after a loss, no rule has compared the two.
     store = Store(url)
     current = remote_current_id(store)
     if current is not None and not (releases / current / MANIFEST).is_file():
@@ -107,17 +92,8 @@ def pull(url: str, releases: Path, name: str | None = None, trusted: TrustedKeys
     `promote` or `rollback`.
 
     Args:
-        url: See `push`.
         releases: The releases directory, created if needed.
         name: Id of the release, or the beginning of one; by default the URL's current one.
-        trusted: See `push`.
-
-    Raises:
-        ReleaseError: If the store does not hold the release, if it does not verify, or if another release is current in
-            the directory, because `pull` never undoes a promotion.
-        StoreError: If the store is not responding.
-        InputError: If the URL cannot be used.
-        OSError: If the disk is full.
     """
     store = Store(url)
     requested = remote_current_id(store) if name is None else _remote_id(store, name)
@@ -140,10 +116,8 @@ def pull(url: str, releases: Path, name: str | None = None, trusted: TrustedKeys
 
 
 def _remote_id(store: Store, text: str) -> str:
-    """Return the full id of a release, from the beginning of one; lists the store only for an abbreviated id.
-
-    Raises as `match_id` and `Store.folder_names`.
-    """
+    """Return the full id of a release, from the beginning of one; lists the store only for an abbreviated id."""
+    # Raises as `match_id` and `Store.folder_names`.
     if is_release_id(text):
         return text
     return match_id(sorted(name for name in store.folder_names() if is_release_id(name)), text, store.url)
@@ -159,12 +133,6 @@ def update_copy(url: str, copy: Path, trusted: TrustedKeys | None = None, *, rep
         copy: Folder of the copy, created if needed.
         trusted: Keys of which one must have signed the release; None requires no signature.
         repair: Check a release that was copied before, and download it again if it is damaged.
-
-    Raises:
-        StoreError: If the store is not responding. The copy is then unchanged, as after the errors below.
-        ReleaseError: If there is no current release, or it does not verify.
-        InputError: If the URL or the copy cannot be used.
-        OSError: If the disk is full.
     """
     store = Store(url)
     _claim(copy, store.url)
@@ -183,11 +151,7 @@ def update_copy(url: str, copy: Path, trusted: TrustedKeys | None = None, *, rep
 
 
 def _claim(copy: Path, url: str) -> None:
-    """Make an empty folder a copy of the URL.
-
-    Raises:
-        InputError: If it is not empty and not a copy of the URL.
-    """
+    """Make an empty folder a copy of the URL. Raises InputError if it is not empty and not a copy of the URL."""
     try:
         copy.mkdir(mode=0o700, parents=True, exist_ok=True)
         if all(entry.name.startswith(".") for entry in copy.iterdir()):

@@ -42,9 +42,6 @@ def write(releases: Path, draft: M, fill: Callable[[Path], None], *, parent: str
         fill: Writes every file of the release into the empty folder passed to it; RELEASE_ID and CREATED_AT in the
             report are replaced then.
         parent: Id of the previous release; by default the current one.
-
-    Raises:
-        OSError: If the release cannot be written; partial files are removed.
     """
     try:
         with staging_folder(releases, STAGING_PREFIX) as staging:
@@ -97,10 +94,8 @@ def _current_or_none(releases: Path) -> str | None:
 
 
 def _free_second(releases: Path) -> datetime:
-    """Return the first second from now on, UTC, that is in no id of the directory.
-
-    Ids sort by time. Two ids of the same second would sort by digest, which says nothing about their order.
-    """
+    """Return the first second from now on, UTC, that is in no id of the directory."""
+    # Ids sort by time. Two ids of the same second would sort by digest, which says nothing about their order.
     names = release_ids(releases)
     second = datetime.now(UTC).replace(microsecond=0)
     while any(name.startswith(release_id(second, "")) for name in names):

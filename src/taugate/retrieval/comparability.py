@@ -42,21 +42,15 @@ MAY_BE_CALIBRATED = SAME_SCORES - {NotComparable.THRESHOLD} | {NotComparable.FIL
 
 @dataclass(frozen=True, slots=True)
 class Exploration:
-    """Selects the dropped results to show.
+    """Selects the dropped results to show."""
 
-    Attributes:
-        share: Probability that a dropped result is shown, 0…1.
-        release: Id of the release, used as the seed.
-    """
-
-    share: float
-    release: str
+    share: float  # probability that a dropped result is shown, 0…1
+    release: str  # id of the release, used as the seed
 
     def draw(self, text: str, positions: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return for each dropped result of a query whether it is shown, (n,) bool.
 
         Args:
-            text: Text of the query.
             positions: (n,) int64 positions of the results, which are fixed for a release.
         """
         seed = hashlib.sha256(f"{self.release}\n{text}".encode())

@@ -31,7 +31,6 @@ def cut(  # noqa: PLR0913 (facts about the results that belong to no record of t
     Args:
         queries: n queries with the same filter, marked by `Query.as_read`.
         top: Their results, w each, best first.
-        policy: The policy within the filter.
         relevance: (n, w) float32 or None.
         refusals: Scores by which queries are refused; None if none is refused.
         departures: Why a query's results are not comparable with those of the calibration, the reason to give first.
@@ -115,14 +114,12 @@ def _shown(
 ) -> tuple[slice | NDArray[np.int64], Mask, Float32]:
     """Select the results of a query to show, and those that exploration adds.
 
+    Returns their places in the list, and `below_threshold` and `propensities` as in Answer.
+
     Args:
-        query: The query.
         positions: (w,) int64 positions of its results.
         passing: Which of the first k pass.
         refused: Whether the query is refused as a whole; then nothing is explored.
-
-    Returns:
-        Their places in the list, and `below_threshold` and `propensities` as in Answer.
     """
     kept = sum(passing)
     exploration = None if refused else query.exploration

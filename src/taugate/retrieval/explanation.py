@@ -25,15 +25,7 @@ def explain(retriever: Retriever, documents: Documents, query: Query, document_i
     This runs the search, then compares the query with every document to find the rank.
 
     Args:
-        retriever: Retriever of the release.
-        documents: Documents of the release, by position.
-        query: The search.
         document_id: Id of a passage, or of a document, which stands for all its passages.
-
-    Raises:
-        UnknownDocument: If the release has no such document.
-        InputError: If the filter names a field that no document has, or if the documents are in an engine and the
-            search does not list this one.
     """
     passages = documents.positions(document_id)
     if not len(passages):
@@ -180,11 +172,7 @@ class _Search:
         return len(better) + 1, rank, count_documents(parents, members)
 
     def _listed_rank(self, position: int) -> int:
-        """Return the place of a passage in the list of the search.
-
-        Raises:
-            InputError: If the list does not contain it.
-        """
+        """Return the place of a passage in the list of the search."""
         retrieved = self._passages.retrieved
         places = [] if retrieved is None else np.flatnonzero(retrieved == position).tolist()
         if not places:
@@ -195,10 +183,8 @@ class _Search:
         return int(places[0]) + 1
 
     def _measure(self, position: int, score: np.float32, rank: int) -> tuple[float | None, float]:
-        """Return the relevance of a passage and its decision score, computed from the list of passages.
-
-        `rank`, the rank among all passages, is used if the passage is beyond the list.
-        """
+        """Return the relevance of a passage and its decision score, computed from the list of passages."""
+        # `rank`, the rank among all passages, is used if the passage is beyond the list.
         retrieved = self._passages.retrieved
         assert retrieved is not None  # noqa: S101 (for the type checker: that search is not grouped)
         positions, ranks = retrieved, np.arange(1, len(retrieved) + 1)

@@ -75,7 +75,6 @@ class ModelsFolder(ReleaseFolder):
         """Load the models of a second stage or of a run, which know nothing but scores.
 
         Args:
-            manifest: Manifest of the release.
             features: Further scores of a result that the model of relevance has.
             components: Those that the score of a query has.
         """
@@ -103,12 +102,8 @@ class RerankerFolder(ReleaseFolder):
 
         Args:
             model: Folder that a model is copied from; None for an endpoint.
-            known: Pairs to check the reranker.
             token_vectors: Token vectors of late interaction; None for other kinds.
             documents: Positions of the documents whose token vectors are kept; None for all.
-
-        Raises:
-            OSError: If a file cannot be written.
         """
         self.path.mkdir()
         if model is not None:
@@ -122,10 +117,9 @@ class RerankerFolder(ReleaseFolder):
     def open(
         self, manifest: Manifest, corpus: Corpus, threads: int | None, open_reranker: OpenReranker
     ) -> SecondStage | None:
-        """Load the second stage, and compare the known pairs; None if the release has one stage.
-
-        An endpoint that does not give their scores is asked again later, because the first stage can answer meanwhile.
-        """
+        """Load the second stage, and compare the known pairs; None if the release has one stage."""
+        # An endpoint that does not give their scores is asked again later, because the first stage can answer
+        # meanwhile.
         record = manifest.second_stage
         if record is None:
             return None

@@ -35,17 +35,11 @@ _MAX_FLOAT32 = float(np.finfo(np.float32).max)
 
 @dataclass(frozen=True, slots=True)
 class ScoredResult:
-    """A result of the retriever.
-
-    Attributes:
-        id: Id of the document.
-        score: Its score, on the scale that was calibrated.
-        scores: Further scores by name; None for a missing one, or for all.
-    """
+    """A result of the retriever."""
 
     id: str
     score: float
-    scores: Mapping[str, float | None] | None
+    scores: Mapping[str, float | None] | None  # further scores by name; None for a missing one, or for all
 
     def component(self, name: str) -> float:
         """Return a further score, NaN if it is missing."""
@@ -54,35 +48,22 @@ class ScoredResult:
 
 
 class KeptResult(NamedTuple):
-    """A result that is kept.
-
-    Attributes:
-        id: Id of the document.
-        rank: Rank by score before the cut, from 1.
-        score: Its score, as it was given.
-        relevance: Probability that it is relevant; None if the release has no model of it.
-    """
+    """A result that is kept."""
 
     id: str
-    rank: int
+    rank: int  # rank by score before the cut, from 1
     score: float
-    relevance: float | None
+    relevance: float | None  # probability that it is relevant; None if the release has no model of it
 
 
 @dataclass(frozen=True, slots=True)
 class GateReply(Answer):
-    """What the gate keeps of a query's results; the scores of distances are negative, except in `results`.
-
-    Attributes:
-        results: The kept results, best first.
-        why_not: Why the certificate of the threshold does not cover these results; None if it does.
-        refuses: Whether the release has a rule that refuses queries.
-        component_means: (C,) float32 mean scores of the components among the first K; None if the reference has none.
-    """
+    """What the gate keeps of a query's results; the scores of distances are negative, except in `results`."""
 
     results: list[KeptResult] = field(default_factory=list)
-    why_not: str | None = None
-    refuses: bool = False
+    why_not: str | None = None  # why the certificate of the threshold does not cover these results; None if it does
+    refuses: bool = False  # whether the release has a rule that refuses queries
+    # (C,) float32 mean scores of the components among the first K; None if the reference has none
     component_means: Float32 | None = None
 
     @property
@@ -93,32 +74,20 @@ class GateReply(Answer):
 
 @dataclass(frozen=True)
 class Gate:
-    """Cuts results by the policy of a release that was calibrated on a run. `cut` may be called by several threads.
-
-    Attributes:
-        manifest: Manifest of the release.
-        policy: The policy.
-        reference: Scores of the calibration queries.
-        relevance: Model of relevance; None if the release has none.
-        abstention: Rule that refuses queries; None if none is refused.
-    """
+    """Cuts results by the policy of a release that was calibrated on a run. `cut` may be called by several threads."""
 
     manifest: RunManifest
     policy: Policy
-    reference: Reference
-    relevance: ScoreRelevance | None
-    abstention: AnswerRule | None
+    reference: Reference  # scores of the calibration queries
+    relevance: ScoreRelevance | None  # model of relevance; None if the release has none
+    abstention: AnswerRule | None  # rule that refuses queries; None if none is refused
 
     @classmethod
     def load(cls, release: Path, trusted: TrustedKeys | None = None) -> Self:
         """Verify and open a release.
 
         Args:
-            release: Folder of the release.
             trusted: Keys of which one must have signed the release; None requires no signature.
-
-        Raises:
-            ReleaseError: If the release is not as it was written, or was not calibrated on a run.
         """
         manifest = verify(release, trusted)
         if not isinstance(manifest, RunManifest):
@@ -142,9 +111,6 @@ class Gate:
         Args:
             results: Results of the retriever, best first.
             k: How many of them are considered; None for the K of the calibration.
-
-        Raises:
-            InputError: If there are too many results, an id is repeated, or a score is not a finite number.
         """
         listed, policy = check_results(results), self.policy
         query = Query("", policy.k if k is None else k)

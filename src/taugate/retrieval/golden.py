@@ -47,11 +47,6 @@ def differences(top: TopK, queries: Sequence[GoldenQuery], *, in_engine: bool = 
 
     Args:
         top: Result of `search` for `queries`.
-        queries: n queries.
-        in_engine: Whether an engine searched.
-
-    Raises:
-        ReleaseError: If there are fewer scores than recorded.
     """
     recorded = np.array([query.scores for query in queries], dtype=np.float32)
     if top.scores.shape != recorded.shape:
@@ -73,16 +68,7 @@ def overall(differences: Float32, *, in_engine: bool = False) -> float:
 
 
 def check(retriever: "Retriever", queries: Sequence[GoldenQuery], tolerance: float) -> None:
-    """Check that golden queries score as at calibration.
-
-    Args:
-        retriever: "Retriever" to check.
-        queries: Queries with recorded scores.
-        tolerance: Largest allowed difference of a score.
-
-    Raises:
-        ReleaseError: If the difference is larger.
-    """
+    """Check that golden queries score as at calibration; `tolerance`: largest allowed difference of a score."""
     in_engine = retriever.remote_passages is not None
     by_query = differences(search(retriever, queries), queries, in_engine=in_engine)
     distance = overall(by_query, in_engine=in_engine)

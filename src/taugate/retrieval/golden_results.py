@@ -33,38 +33,23 @@ _ROUNDING = 1e-9  # of a limit, in questions
 
 @dataclass(frozen=True, slots=True)
 class GoldenResults:
-    """A calibration query with its first K results.
-
-    Attributes:
-        query_id: Id of the query in the run.
-        query: Its text; None if the run did not have it.
-        results: The results, best first.
-        unanswerable: Whether no document answers it, so that it shows what a grown store refuses.
-    """
+    """A calibration query with its first K results."""
 
     query_id: str
-    query: str | None
+    query: str | None  # its text; None if the run did not have it
     results: list[ScoredResult]
-    unanswerable: bool = False
+    unanswerable: bool = False  # whether no document answers it, so that it shows what a grown store refuses
 
 
 @dataclass(frozen=True, slots=True)
 class Deviation:
-    """How far the scores of a retriever are from the recorded ones.
+    """How far the scores of a retriever are from the recorded ones."""
 
-    Attributes:
-        score: What moved furthest beside its tolerance: `score`, or the name of a component.
-        moved: How far a quarter of its values moved at least, on their own scale; infinite if no result has it.
-        tolerance: How far they may move.
-        recorded: Number of recorded results.
-        returned: Number of these that the retriever still returns.
-    """
-
-    score: str
-    moved: float
-    tolerance: float
+    score: str  # what moved furthest beside its tolerance: `score`, or the name of a component
+    moved: float  # how far a quarter of its values moved at least, on their own scale; infinite if no result has it
+    tolerance: float  # how far they may move
     recorded: int
-    returned: int
+    returned: int  # number of these that the retriever still returns
 
     @property
     def objection(self) -> str | None:
@@ -90,11 +75,7 @@ def write_golden_results(path: Path, golden: Sequence[GoldenResults]) -> None:
 
 
 def read_golden_results(path: Path) -> list[GoldenResults]:
-    """Read the file that `write_golden_results` wrote.
-
-    Raises:
-        ReleaseError: If it holds anything else.
-    """
+    """Read the file that `write_golden_results` wrote. Raises ReleaseError if it holds anything else."""
     questions = TypeAdapter(GoldenResults)
     try:
         golden = [questions.validate_json(line, strict=True) for line in read_bounded(path, _MAX_BYTES).splitlines()]
@@ -108,11 +89,7 @@ def read_golden_results(path: Path) -> list[GoldenResults]:
 
 
 def compare(golden: Sequence[GoldenResults], live: Mapping[str, Sequence[ScoredResult]]) -> Deviation:
-    """Compare the results of a retriever for the answerable questions, by query id, with the recorded ones.
-
-    Raises:
-        InputError: If a golden question has no results, or results cannot be cut.
-    """
+    """Compare the results of a retriever for the answerable questions, by query id, with the recorded ones."""
     for question in golden:
         if question.query_id not in live:
             raise InputError(f"queries: results of the golden question {question.query_id!r} are missing")
@@ -131,10 +108,8 @@ def compare(golden: Sequence[GoldenResults], live: Mapping[str, Sequence[ScoredR
 
 
 def grown_store(golden: Sequence[GoldenResults], live: Mapping[str, Sequence[ScoredResult]], gate: Gate) -> str | None:
-    """Say that more questions without an answer get a result than the release promises; None if they do not.
-
-    More than at the calibration, too: these are only some of the questions that were counted.
-    """
+    """Say that more questions without an answer get a result than the release promises; None if they do not."""
+    # More than at the calibration, too: these are only some of the questions that were counted.
     promised, questions = _promised(gate), [question for question in golden if question.unanswerable]
     if promised is None or not questions:
         return None

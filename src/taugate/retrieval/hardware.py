@@ -28,26 +28,15 @@ _T = TypeVar("_T")
 
 
 def processors(root: Path = CGROUP, process_groups: Path = _PROCESS_GROUPS) -> int:
-    """Return the number of processors that this process may use, rounded down, at least 1.
-
-    This is the minimum of the scheduler's mask and the quotas of the process's control groups. A fraction is left for
-    work other than encoding.
-
-    Args:
-        root: Folder of the control groups.
-        process_groups: File that lists the control groups of this process.
-    """
+    """Return the number of processors that this process may use, rounded down, at least 1."""
+    # This is the minimum of the scheduler's mask and the quotas of the process's control groups. A fraction is left for
+    # work other than encoding.
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min([allowed, *(int(quota) for quota in _quotas(root, process_groups))]))
 
 
 def memory_limit(root: Path = CGROUP, process_groups: Path = _PROCESS_GROUPS) -> int | None:
-    """Return the bytes of memory that the control groups allow this process; None if they set no limit.
-
-    Args:
-        root: Folder of the control groups.
-        process_groups: File that lists the control groups of this process.
-    """
+    """Return the bytes of memory that the control groups allow this process; None if they set no limit."""
     unified, legacy = _groups(root, process_groups, "memory")
     texts = [_read(folder / "memory.max") for folder in unified]
     texts += [_read(folder / "memory.limit_in_bytes") for folder in legacy]
@@ -130,7 +119,6 @@ class GpuCopy:
 
     Args:
         index: The index; its class must be one that FAISS copies to a GPU.
-        kind: Name of its kind, for the log.
     """
 
     _turn = RLock()  # a thread may have to free one copy while it searches another
@@ -177,10 +165,8 @@ class GpuCopy:
 
 @functools.cache
 def cuda_available() -> bool:
-    """Return whether onnxruntime can try a GPU: this machine has a driver, and the installed build is for CUDA.
-
-    Loads the CUDA libraries that are installed as packages.
-    """
+    """Return whether onnxruntime can try a GPU: this machine has a driver, and the installed build is for CUDA."""
+    # Loads the CUDA libraries that are installed as packages.
     if not has_driver():
         return False
     import onnxruntime
@@ -194,12 +180,7 @@ def cuda_available() -> bool:
 
 
 def new_session(model: Path, options: Any) -> Any:  # noqa: ANN401 (its module is loaded only to encode)
-    """Return a session of onnxruntime that computes a model on the first GPU, otherwise on processors.
-
-    Args:
-        model: The graph.
-        options: Options of onnxruntime.
-    """
+    """Return a session of onnxruntime that computes a model on the first GPU, otherwise on processors."""
     import onnxruntime
 
     if cuda_available():

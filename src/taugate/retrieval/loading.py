@@ -43,14 +43,9 @@ class EncoderFolder(ReleaseFolder):
     """An encoder: that of documents and queries, or one of queries alone."""
 
     def write(self, source: Path) -> None:
-        """Copy the files of an exported encoder from a folder, and no others.
-
-        A file that another encoder of the same release has is stored once, if the file system has hard links: a
-        tokenizer in several precisions, or the weights below a linear map.
-
-        Raises:
-            OSError: If a file cannot be copied.
-        """
+        """Copy the files of an exported encoder from a folder, and no others."""
+        # A file that another encoder of the same release has is stored once, if the file system has hard links: a
+        # tokenizer in several precisions, or the weights below a linear map.
         self.path.mkdir()
         for name in FILES:
             if (source / name).exists():  # a graph or the weights of a kernel
@@ -62,17 +57,7 @@ class EncoderFolder(ReleaseFolder):
                     link_or_copy(equal, self.path / name)
 
     def open(self, manifest: Manifest, threads: int | None, endpoint: EndpointAccess | None = None) -> ExportedEncoder:
-        """Load the encoder.
-
-        Args:
-            manifest: Manifest of the release.
-            threads: See `reader.load`.
-            endpoint: See `reader.load`.
-
-        Raises:
-            ReleaseError: If it is not the encoder in the manifest.
-            EncoderError: If it cannot be loaded.
-        """
+        """Load the encoder."""
         encoder = load_encoder(self.path, threads, endpoint)
         record = ({ENCODER_FOLDER: manifest.encoder} | manifest.query_encoders).get(self.path.name)
         if record is None or encoder.sha256 != record.sha256:
@@ -85,11 +70,7 @@ class EncoderFolder(ReleaseFolder):
 
 
 def own_vectors(release: Path, manifest: Manifest) -> OwnVectors:
-    """Return what stands for the encoder of a release that has none.
-
-    Raises:
-        ReleaseError: If the manifest names another digest.
-    """
+    """Return what stands for the encoder of a release that has none."""
     encoder = OwnVectors(manifest.encoder.dimension, manifest.encoder.max_norm)
     if encoder.sha256 != manifest.encoder.sha256:
         raise disagreement(release, ENCODER_FOLDER)
@@ -97,17 +78,7 @@ def own_vectors(release: Path, manifest: Manifest) -> OwnVectors:
 
 
 def encoder_folders(release: Path, manifest: Manifest, precision: RequestedPrecision) -> list[Path]:
-    """Return the folders of the encoders that may encode queries, the preferred one first.
-
-    Args:
-        release: Folder of the release.
-        manifest: Manifest of the release.
-        precision: See `reader.load`.
-
-    Raises:
-        ReleaseError: If manifest and files disagree.
-        InputError: If the release has no encoder of this precision.
-    """
+    """Return the folders of the encoders that may encode queries, the preferred one first."""
     records = manifest.query_encoders
     for folder in (QUERY_FOLDER, FLOAT32_FOLDER):
         if any(name.startswith(f"{folder}/") for name in manifest.files) != (folder in records):
@@ -122,27 +93,16 @@ def encoder_folders(release: Path, manifest: Manifest, precision: RequestedPreci
 
 @dataclass(frozen=True)
 class Corpus:
-    """The searched corpus of a release.
-
-    Attributes:
-        index: Index of the vectors.
-        documents: Documents by position.
-        metadata: Metadata of the documents.
-        remote_passages: Passages in an engine; None if they are in the release.
-        read: Reads documents for the relevance model from an engine; None if they are in the release.
-        engine: The engine; None if the corpus is in the release.
-        words: The index of the documents' words; None if the score has no lexical part.
-        second: Second stage; None with one stage.
-    """
+    """The searched corpus of a release."""
 
     index: Index
     documents: Documents
     metadata: Metadata
-    remote_passages: Passages | None = None
-    read: Read | None = None
-    engine: "EngineCorpus | None" = None
-    words: LexicalIndex | None = None
-    second: SecondStage | None = None
+    remote_passages: Passages | None = None  # passages in an engine; None if they are in the release
+    read: Read | None = None  # reads documents for the relevance model from an engine; None if they are in the release
+    engine: "EngineCorpus | None" = None  # the engine; None if the corpus is in the release
+    words: LexicalIndex | None = None  # the index of the documents' words; None if the score has no lexical part
+    second: SecondStage | None = None  # second stage; None with one stage
 
 
 class StoredDocuments(Protocol):
@@ -157,11 +117,7 @@ class CorpusFolder(ReleaseFolder):
     """The vectors, texts, metadata and words of the documents."""
 
     def write(self, vectors: Index, documents: StoredDocuments, metadata: Metadata) -> None:
-        """Write vectors, texts and metadata; those of an engine are not written.
-
-        Raises:
-            OSError: If a file cannot be written.
-        """
+        """Write vectors, texts and metadata; those of an engine are not written."""
         from taugate.retrieval.index import files  # loads FAISS, as `open` does
 
         files.save(vectors, self.path)

@@ -53,18 +53,12 @@ class Parts(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class ScoreParts:
-    """The parts of the scores of n documents for one query.
+    """The parts of the scores of n documents for one query."""
 
-    Attributes:
-        cosines: (n,) float32.
-        lexical: (n,) float32 weighted shares; the float32 sum with `cosines` is the score. None if the score is the
-            cosine alone.
-        matched_words: Words of the query that each document has, spelled and ordered as in the query; None if
-            `lexical` is.
-    """
-
-    cosines: Float32
+    cosines: Float32  # (n,) float32
+    # (n,) float32 weighted shares; the float32 sum with `cosines` is the score. None if the score is the cosine alone
     lexical: Float32 | None = None
+    # words of the query that each document has, spelled and ordered as in the query; None if `lexical` is
     matched_words: list[list[str]] | None = None
 
     def of(self, row: int) -> dict[str, float]:
@@ -80,7 +74,6 @@ def score_parts(
 
     Args:
         words: Index that computed the scores; None if they have no lexical part.
-        text: Text of the query.
         vector: (d',) float32, its vector.
         positions: (n,) int64 positions of the documents.
         scores: (n,) float32.
@@ -216,11 +209,7 @@ class Answer:
     documents: Mapping[int, Document] = field(default_factory=dict)
 
     def read(self, documents: Documents) -> list[Document]:
-        """Return the documents of the results, in order.
-
-        Args:
-            documents: All documents of the release, by position.
-        """
+        """Return the documents of the results, in order."""
         return [
             self.documents[position] if position in self.documents else documents[position]
             for position in self.positions.tolist()

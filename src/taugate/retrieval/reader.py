@@ -85,7 +85,6 @@ def load(  # noqa: PLR0913, PLR0917 (what a release names may be elsewhere)
     """Verify and open a release, then check that its golden queries score as recorded.
 
     Args:
-        release: Folder of the release.
         threads: Threads of the encoder, by default the processors that this process may use.
         precision: Precision of the encoder. `auto` uses the calibrated encoder or, if this machine cannot run it or its
             scores differ from the recorded ones here, the float32 encoder that the release may also have.
@@ -127,15 +126,7 @@ def _open(
     load_one: Callable[[Path], ExportedEncoder],
     precision: RequestedPrecision,
 ) -> Release:
-    """Open the other parts of a release and check its golden queries.
-
-    Args:
-        release: Folder of the release.
-        manifest: Manifest of the release.
-        corpus: Its corpus.
-        load_one: Loads the encoder in a folder.
-        precision: See `load`.
-    """
+    """Open the other parts of a release and check its golden queries."""
     index, first = corpus.index, manifest.first_stage
     projection = _load_projection(release, manifest, index)
     folder = release if first is manifest else release / FIRST_STAGE_FOLDER

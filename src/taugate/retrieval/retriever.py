@@ -93,10 +93,6 @@ class Retriever:
     def search(self, queries: Sequence[Query], observe: Observe = unobserved) -> list[Answer]:
         """Answer queries together, in one pass through the encoder and one through the index.
 
-        Args:
-            queries: n queries.
-            observe: See `embed` and `answer`.
-
         Raises:
             InputError: If a filter names a field that no document has.
         """
@@ -104,10 +100,6 @@ class Retriever:
 
     def read(self, queries: Sequence[Query], observe: Observe = unobserved) -> tuple[list[Query], Float32]:
         """Return queries as the encoder reads them, and their vectors, (n, d') float32.
-
-        Args:
-            queries: n queries.
-            observe: See `embed`.
 
         Raises:
             NoEncoder: If a query has no vector, and the release no encoder.
@@ -135,7 +127,6 @@ class Retriever:
         """Encode queries as vectors that are compared with documents, (n, d') float32.
 
         Args:
-            tokens: Tokens of n queries.
             observe: Receives the stages "encode" and, with a projection, "project".
         """
         start = time.perf_counter()
@@ -159,7 +150,6 @@ class Retriever:
         """Add the words of queries to their vectors if the score has a lexical part.
 
         Args:
-            texts: Texts of n queries.
             vectors: (n, d') float32.
         """
         return vectors if self.words is None else hybrid_vectors(vectors, texts, self.words.lexical.statistics.rule)
@@ -238,7 +228,6 @@ class Retriever:
         """Answer a query from the results of an earlier search, computing similarities again.
 
         Args:
-            query: The earlier query.
             vector: (d',) float32.
             positions: (w,) int64 positions of all results, as in `Answer.retrieved`.
 
@@ -265,11 +254,9 @@ class Retriever:
     def _search(
         self, queries: Sequence[Query], rows: Sequence[int], compared: QueryVectors, depth: int, observe: Observe
     ) -> Iterator["_Listed"]:
-        """Search for some queries of a batch, those of the same depth and filter together.
-
-        Each depth is searched separately: an approximate index finds more in a longer list, and a query's results must
-        not depend on the other queries of the batch. The same goes for k if results are grouped by document.
-        """
+        """Search for some queries of a batch, those of the same depth and filter together."""
+        # Each depth is searched separately: an approximate index finds more in a longer list, and a query's results
+        # must not depend on the other queries of the batch. The same goes for k if results are grouped by document.
         groups: dict[tuple[int, Filter, Filter, int | None], list[int]] = {}
         for row in rows:
             query = queries[row]
@@ -334,8 +321,6 @@ class Retriever:
         """Return why results are not comparable with those of the calibration, the reason to give first.
 
         Args:
-            query: The query.
-            k: K of the policy.
             fallback: Whether the first of two stages answers alone.
         """
         applies = {
@@ -353,16 +338,11 @@ class Retriever:
 
 
 class _Listed(NamedTuple):
-    """The passages listed for queries that were searched together.
+    """The passages listed for queries that were searched together."""
 
-    Attributes:
-        rows: Positions of the queries in the batch.
-        top: The passages, best first.
-        first_scores: (n, c) float32 scores of the first stage; None unless the second stage ranked the passages.
-    """
-
-    rows: list[int]
-    top: TopK
+    rows: list[int]  # positions of the queries in the batch
+    top: TopK  # the passages, best first
+    # (n, c) float32 scores of the first stage; None unless the second stage ranked the passages
     first_scores: Float32 | None = None
 
 

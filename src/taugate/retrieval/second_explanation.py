@@ -18,14 +18,7 @@ def explain_stages(retriever: Retriever, documents: Documents, query: Query, doc
     own. If the second stage is not available, the explanation is the first stage's, as its results would be.
 
     Args:
-        retriever: Retriever of the release.
-        documents: Documents of the release, by position.
-        query: The search.
         document_id: Id of a passage, or of a document, which stands for all its passages.
-
-    Raises:
-        UnknownDocument: If the release has no such document.
-        InputError: See `explain`.
     """
     if retriever.second is None:
         return explain(retriever, documents, query, document_id)

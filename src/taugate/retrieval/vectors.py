@@ -92,11 +92,9 @@ def shortest_decimal(value: float | np.float32) -> float:
 
 
 def rounding_bound(dimension: int) -> float:
-    """Return the largest difference between `similarity` and a float32 dot product of unit vectors, in any order.
-
-    γ_d = d·u / (1 − d·u) with u = 2⁻²⁴ (Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., eq. 3.5), plus
-    the final rounding of `similarity` itself, and the vectors' deviation from unit length.
-    """
+    """Return the largest difference between `similarity` and a float32 dot product of unit vectors, in any order."""
+    # γ_d = d·u / (1 − d·u) with u = 2⁻²⁴ (Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., eq. 3.5),
+    # plus the final rounding of `similarity` itself, and the vectors' deviation from unit length.
     unit = 2.0**-24
     return (dimension + 4) * unit / (1 - (dimension + 4) * unit) + unit
 
@@ -106,10 +104,6 @@ def unit_vectors(vectors: NDArray[Any], row_name: Callable[[int], str]) -> tuple
 
     Args:
         vectors: (n, d) floats of any type.
-        row_name: Names a row in messages.
-
-    Raises:
-        InputError: If a vector is zero, or has a value that is not finite.
     """
     unit = np.empty(vectors.shape, dtype=np.float32)
     lengths = np.empty(len(vectors))
@@ -134,11 +128,7 @@ def vector_bytes(values: Sequence[float], dimension: int) -> bytes:
     """Return the vector of a query with length 1, as the bytes of (`dimension`,) float32.
 
     Args:
-        values: The vector as it was sent.
         dimension: Length that it must have.
-
-    Raises:
-        InputError: If it has another length, is zero, or has a value that is not finite.
     """
     if len(values) != dimension:
         raise InputError(f"vector: has {len(values)} numbers, and those of the release have {dimension}")
@@ -156,7 +146,6 @@ def extended(vectors: Float32, *, documents: bool | NDArray[np.bool_], max_norm:
         vectors: (n, d) float32 of any length.
         documents: Whether each row, or every row, is of a document; the others are of queries. A query that is zero
             stays zero.
-        max_norm: M.
     """
     wide = vectors.astype(np.float64)
     lengths = np.linalg.norm(wide, axis=1)
@@ -184,14 +173,10 @@ class Projection:
     """The map x ↦ (x − μ)W, scaled to unit length, so that the inner product afterwards is the cosine.
 
     (Algorithm 1, lines 4 and 7.)
-
-    Attributes:
-        mean: μ, (d,) float64.
-        components: W, (d, d') float64, in descending order of variance.
     """
 
-    mean: NDArray[np.float64]
-    components: NDArray[np.float64]
+    mean: NDArray[np.float64]  # μ, (d,) float64
+    components: NDArray[np.float64]  # W, (d, d') float64, in descending order of variance
 
     @property
     def dimensions(self) -> tuple[int, int]:
@@ -199,11 +184,9 @@ class Projection:
         return self.components.shape[0], self.components.shape[1]
 
     def apply(self, vectors: Float32) -> Float32:
-        """Project unit vectors of queries or documents, (n, d) float32; returns unit vectors, (n, d') float32.
-
-        Computed in float64 and rounded once. Zero vectors, of texts without a token, remain zero and are similar to
-        nothing. A vector that equals μ becomes zero.
-        """
+        """Project unit vectors of queries or documents, (n, d) float32; returns unit vectors, (n, d') float32."""
+        # Computed in float64 and rounded once. Zero vectors, of texts without a token, remain zero and are similar to
+        # nothing. A vector that equals μ becomes zero.
         projected = np.empty((len(vectors), self.components.shape[1]), dtype=np.float32)
         for start in range(0, len(vectors), _ROWS):
             block = vectors[start : start + _ROWS]
@@ -223,16 +206,7 @@ class Projection:
 
     @classmethod
     def load(cls, path: Path, before: int, after: int) -> Self:
-        """Read the file that `save` wrote.
-
-        Args:
-            path: File with the arrays.
-            before: d.
-            after: d'.
-
-        Raises:
-            ReleaseError: If it holds anything else.
-        """
+        """Read the file that `save` wrote. Raises ReleaseError if it holds anything else."""
         arrays = read_tensors(path)
         expected = {"mean": (before,), "components": (before, after)}
         shapes = {name: array.shape for name, array in arrays.items()}

@@ -36,16 +36,10 @@ from typing import ClassVar
 
 
 class ApiError(Exception):
-    """An error that is sent to the caller as a reply; `str(error)` is the message, which never quotes a query.
-
-    Attributes:
-        status: HTTP status.
-        code: Stable name in `error.code` of the reply, which clients may rely on.
-        headers: Additional headers of the reply.
-    """
+    """An error that is sent to the caller as a reply; `str(error)` is the message, which never quotes a query."""
 
     status: ClassVar[int]
-    code: ClassVar[str]
+    code: ClassVar[str]  # stable name in `error.code` of the reply, which clients may rely on
     headers: Mapping[str, str] = {}
 
 

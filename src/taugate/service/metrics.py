@@ -70,14 +70,7 @@ class MetricGroup:
 
 
 def counter(name: str, meaning: str, *labels: str, values: Iterable[str] = ()) -> Declared[Counter]:
-    """Declare a counter.
-
-    Args:
-        name: Its name, without `_total`.
-        meaning: Its description.
-        labels: Names of its labels.
-        values: Values of its only label that start at 0, so that the first count of each is an increase.
-    """
+    """Declare a counter. Its name is without `_total`; `values` of its only label start at 0 to count the first."""
 
     def make(registry: CollectorRegistry) -> Counter:
         made = Counter(name, meaning, labels, registry=registry)
@@ -225,10 +218,8 @@ class Metrics(MetricGroup):
         self._cache_outcomes[outcome].inc()
 
     def observe_reply(self, kept: int, considered: int, reason: Reason | GateReason | None, explored: int = 0) -> None:
-        """Record a reply with `kept` of the documents considered; `reason` says why there are none.
-
-        Of those kept, `explored` are below the threshold, and were returned in order to be judged.
-        """
+        """Record a reply with `kept` of the documents considered; `reason` says why there are none."""
+        # Of those kept, `explored` are below the threshold, and were returned in order to be judged.
         self._kept.inc(kept)
         self._dropped.inc(considered - kept)
         if explored:

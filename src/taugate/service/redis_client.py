@@ -160,11 +160,9 @@ class Deadline:
 
 
 def connect_redis(url: str, timeout: float, max_reply_bytes: int) -> Redis:
-    """Make a client for one event loop, which connects on first use; raises ValueError if the URL is malformed.
-
-    It waits at most `timeout` seconds for a connection, for a free connection, and for a reply to a command or pipeline
-    of at most `max_reply_bytes`.
-    """
+    """Make a client for one event loop, which connects on first use; raises ValueError if the URL is malformed."""
+    # It waits at most `timeout` seconds for a connection, for a free connection, and for a reply to a command or
+    # pipeline of at most `max_reply_bytes`.
     pool = BlockingConnectionPool.from_url(
         url,
         max_connections=_CONNECTIONS,
@@ -203,13 +201,9 @@ class CircuitBreaker:
         first_pause: float = _FIRST_PAUSE,
         longest_pause: float = _MAX_PAUSE,
     ) -> None:
-        """Start closed, so that every caller may use Redis.
+        """Start closed, so that every caller may use Redis; pauses are in seconds.
 
-        Args:
-            on_change: Function that is called when Redis starts or stops responding.
-            up: Whether Redis is assumed to be responding; if None, the first reply or failure counts as a change.
-            first_pause: Pause after the first failure, in seconds.
-            longest_pause: Longest pause, in seconds.
+        `up` is whether Redis is assumed to be responding; if None, the first reply or failure counts as a change.
         """
         self._on_change, self._up = on_change, up
         self._first_pause, self._longest_pause = first_pause, longest_pause
@@ -220,11 +214,7 @@ class CircuitBreaker:
     def attempt(self, *, confirms: bool = True) -> Iterator[None]:
         """Use Redis in the body of a `with` statement; any exception there counts as a failure.
 
-        Args:
-            confirms: Whether a body that ends without an exception shows that Redis is responding.
-
-        Raises:
-            RedisUnavailable: If the body raises an exception, or before it after another caller's failure.
+        `confirms` is whether a body that ends without an exception shows that Redis is responding.
         """
         if not self._allows():
             raise RedisUnavailable(tried=False)
@@ -263,10 +253,8 @@ class CircuitBreaker:
 def logging_breaker(
     purpose: str, deadline: Deadline, on_change: Callable[[bool], None] = lambda up: None
 ) -> CircuitBreaker:
-    """Make a circuit breaker that logs each change, and calls `on_change` with whether Redis responds.
-
-    The log names the purpose of Redis, and the deadline.
-    """
+    """Make a circuit breaker that logs each change, and calls `on_change` with whether Redis responds."""
+    # The log names the purpose of Redis, and the deadline.
 
     def changed(error: Exception | None) -> None:
         on_change(error is None)

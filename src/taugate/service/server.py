@@ -62,12 +62,8 @@ class DrainingServer(uvicorn.Server):
     ) -> None:
         """Set up the server.
 
-        Args:
-            app: The application.
-            settings: Settings of the service.
-            closes_listener: Function that returns whether this process is the last to accept from the listening
-                socket. It is called once, at the end of the drain period.
-            ignores_interrupts: Whether SIGINT is ignored, because another process passes it on as a call of `stop_now`.
+        `closes_listener` returns whether this process is the last to accept from the listening socket; it is called
+        once, at the end of the drain period. SIGINT is ignored if another process passes it on as `stop_now`.
         """
         limits = settings.connections
         self._connections = ConnectionTable(settings, app.state.metrics)
@@ -139,15 +135,12 @@ class DrainingServer(uvicorn.Server):
 
 
 def refuse_handshakes(listener: socket.socket) -> bool:
-    """Make the kernel ignore new clients of a listening socket, while it completes handshakes in progress.
-
-    Closing a listening socket resets the connections that are established but not accepted yet, together with their
-    requests. After this call there soon are none. An ignored client tries again a second later, and is then refused
-    before it has sent anything. All duplicates of the socket are affected, in all processes.
-
-    Returns False if the system cannot do this (macOS) or forbids it (containers with a strict seccomp profile). The
-    drain period then ends without this step.
-    """
+    """Make the kernel ignore new clients of a listening socket, while it completes handshakes in progress."""
+    # Closing a listening socket resets the connections that are established but not accepted yet, together with
+    # their requests. After this call there soon are none. An ignored client tries again a second later, and is
+    # then refused before it has sent anything. All duplicates of the socket are affected, in all processes.
+    # Returns False if the system cannot do this (macOS) or forbids it (containers with a strict seccomp profile).
+    # The drain period then ends without this step.
     if sys.platform != "linux":
         return False
     program = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in _DROP_SYN))
@@ -159,11 +152,9 @@ def refuse_handshakes(listener: socket.socket) -> bool:
 
 
 def duplicate_listener(listener: socket.socket) -> list[socket.socket]:
-    """Return a listening socket, made non-blocking, and duplicates of it.
-
-    libuv accepts one connection per socket and event loop turn. With one socket, a client behind a thousand new
-    connections would wait for a thousand turns.
-    """
+    """Return a listening socket, made non-blocking, and duplicates of it."""
+    # libuv accepts one connection per socket and event loop turn. With one socket, a client behind a thousand new
+    # connections would wait for a thousand turns.
     listener.setblocking(False)  # else dup() would make it block, also in other workers that already accept from it
     return [listener, *(listener.dup() for _ in range(_ACCEPTS_PER_TURN - 1))]
 

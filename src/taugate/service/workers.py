@@ -43,11 +43,7 @@ _READY = ""
 
 
 def serve_in_workers(settings: Settings, listener: socket.socket) -> None:
-    """Run the service in several processes until it is told to stop.
-
-    Raises:
-        ReleaseError: If workers fail to start.
-    """
+    """Run the service in several processes until it is told to stop."""
     configure_logging(settings.telemetry.log_level)
     with staging_folder(Path(tempfile.gettempdir()), _FOLDER_PREFIX) as folder:
         # Workers read their settings from the environment, so those from command-line options must be there as well.
@@ -59,21 +55,13 @@ def serve_in_workers(settings: Settings, listener: socket.socket) -> None:
 
 @dataclass
 class _Worker:
-    """A worker process.
-
-    Attributes:
-        process: The process.
-        messages: Receives `_READY` once the worker is ready, or the reason why it failed to start.
-        early_deaths: Number of its predecessors, in a row, that died before they were ready.
-        ready: Whether the worker has been ready.
-        failure: Why the worker failed to start, if it said so.
-    """
+    """A worker process."""
 
     process: SpawnProcess
-    messages: "Connection[str, str]"
-    early_deaths: int
-    ready: bool = False
-    failure: str | None = None
+    messages: "Connection[str, str]"  # receives `_READY` once the worker is ready, or the reason why it failed to start
+    early_deaths: int  # number of its predecessors, in a row, that died before they were ready
+    ready: bool = False  # whether the worker has been ready
+    failure: str | None = None  # why the worker failed to start, if it said so
 
     def read_messages(self) -> None:
         """Update `ready` and `failure`."""
@@ -114,11 +102,7 @@ class _Supervisor:
         self._tokens, self._tokens_sent = self._context.Pipe(duplex=False)
 
     def run(self, workers: int) -> None:
-        """Run a number of workers until all are told to stop.
-
-        Raises:
-            ReleaseError: If none can start, or one dies repeatedly before it is ready.
-        """
+        """Run a number of workers until all are told to stop."""
         signal.signal(signal.SIGTERM, self._stop)
         signal.signal(signal.SIGINT, self._stop_now)
         signal.signal(signal.SIGHUP, self._signal_workers)

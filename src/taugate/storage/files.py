@@ -31,12 +31,7 @@ Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json
 
 @contextmanager
 def open_regular(path: Path) -> Iterator[tuple[BufferedReader, int]]:
-    """Open a regular file for reading; yields it with its size in bytes.
-
-    Raises:
-        OSError: If the path is a symbolic link, a pipe, a device or a folder, or cannot be opened; FileNotFoundError
-            if there is no such file.
-    """
+    """Open a regular file for reading; yields it with its size in bytes."""
     descriptor = os.open(path, _FLAGS)
     try:
         status = os.fstat(descriptor)
@@ -54,9 +49,6 @@ def read_bounded(path: Path, max_bytes: int) -> bytes:
     Args:
         path: File to read; see `open_regular`.
         max_bytes: Size limit; a longer file is an error and never read to its end.
-
-    Raises:
-        OSError: If the file is too long or cannot be read.
     """
     with open_regular(path) as (file, _):
         content = file.read(max_bytes + 1)
@@ -83,13 +75,9 @@ def atomic_write(path: Path, content: bytes, *, mode: int = 0o644, folder: Path 
 
     Args:
         path: File to write, which need not exist.
-        content: New content.
         mode: Permission bits, independent of the umask, if the volume has any (`set_mode`). By default every user may
             read the file, because the service may run as another user.
         folder: Folder for the temporary file, on the same file system; by default that of `path`.
-
-    Raises:
-        OSError: If writing fails; `path` is unchanged then.
     """
     partial = (folder or path.parent) / f".{path.name}.new"
     partial.unlink(missing_ok=True)  # left by a killed writer, which may be another user
@@ -116,11 +104,7 @@ def write_synced(path: Path, content: bytes) -> None:
 
 
 def set_mode(target: int | Path, mode: int) -> None:
-    """Set permission bits if the volume has any and this user may change them; otherwise those of the mount apply.
-
-    Raises:
-        OSError: If it fails for another reason.
-    """
+    """Set permission bits if the volume has any and this user may change them; otherwise those of the mount apply."""
     try:
         os.chmod(target, mode)  # noqa: PTH101 (a descriptor has no path)
     except OSError as error:
@@ -129,11 +113,7 @@ def set_mode(target: int | Path, mode: int) -> None:
 
 
 def sync(descriptor: int) -> None:
-    """Wait until an open file, or the names in an open folder, are on the disk, if the volume supports it.
-
-    Raises:
-        OSError: If it fails for another reason, such as a full disk.
-    """
+    """Wait until an open file, or the names in an open folder, are on the disk, if the volume supports it."""
     try:
         os.fsync(descriptor)
     except OSError as error:
@@ -142,11 +122,9 @@ def sync(descriptor: int) -> None:
 
 
 def disk_failure(error: Exception) -> str | None:
-    """Return the system's message for a failure to write files; None for an error of another kind.
-
-    Only Python's own code raises OSError: safetensors and tokenizers quote the system in their own errors, and PyTorch
-    raises a RuntimeError if it cannot finish a file.
-    """
+    """Return the system's message for a failure to write files; None for an error of another kind."""
+    # Only Python's own code raises OSError: safetensors and tokenizers quote the system in their own errors, and
+    # PyTorch raises a RuntimeError if it cannot finish a file.
     if isinstance(error, OSError):
         return error.strerror or str(error)
     if quoted := _QUOTED.search(str(error)):
@@ -167,9 +145,6 @@ def append_lines(descriptor: int, lines: bytes) -> None:
     Args:
         descriptor: Descriptor of the log, open for reading and appending (O_RDWR | O_APPEND).
         lines: Complete lines with line breaks.
-
-    Raises:
-        OSError: If writing fails, for instance on a full disk.
     """
     size = os.fstat(descriptor).st_size
     if size and os.pread(descriptor, 1, size - 1) != b"\n":
@@ -209,15 +184,7 @@ def sha256_json(value: Any) -> str:  # noqa: ANN401 (any JSON value)
 
 
 def read_secret(path: Path, setting: str) -> str:
-    """Read a secret without the trailing newline that editors add.
-
-    Args:
-        path: The file.
-        setting: Name of the setting that names the file.
-
-    Raises:
-        InputError: If the file cannot be read as text.
-    """
+    """Read a secret without the trailing newline that editors add."""
     try:
         # Kubernetes mounts the files of a Secret as symbolic links.
         return read_bounded(path.resolve(), _MAX_BYTES).decode().strip()

@@ -34,11 +34,6 @@ def acquire(descriptor: int, mode: int, seconds: float = 0) -> bool:
 
     Args:
         descriptor: Descriptor of the file; on NFS, an exclusive lock requires a writable one.
-        mode: SHARED or EXCLUSIVE.
-        seconds: Timeout.
-
-    Raises:
-        OSError: If the file system has no locks.
     """
     deadline = time.monotonic() + seconds
     while True:
@@ -66,10 +61,6 @@ def open_or_create(path: Path, flags: int) -> int:
 
     Args:
         path: File to open; a symbolic link is refused.
-        flags: Flags of `os.open`.
-
-    Raises:
-        ReleaseError: If the directory is not writable.
     """
     flags |= os.O_CLOEXEC | os.O_NOFOLLOW
     try:
@@ -95,12 +86,8 @@ def exclusive_lock(
 
     Args:
         path: Lock file, created if needed.
-        seconds: Timeout.
         busy: Makes the error that is raised after the timeout, from the name of the holder.
         temporary: Remove the file before the lock is released.
-
-    Raises:
-        ReleaseError: If the directory is not writable.
     """
     while True:
         descriptor = open_or_create(path, os.O_RDWR)
@@ -123,16 +110,7 @@ def exclusive_lock(
 
 
 def acquire_if_possible(descriptor: int, folder: Path, seconds: float = 0) -> bool:
-    """Lock an open file exclusively like `acquire`, but on a volume without locks, warn and return True.
-
-    Args:
-        descriptor: Descriptor of the file.
-        folder: Folder for the warning.
-        seconds: Timeout.
-
-    Raises:
-        OSError: If locking fails for another reason.
-    """
+    """Lock an open file exclusively like `acquire`, but on a volume without locks, warn and return True."""
     try:
         return acquire(descriptor, EXCLUSIVE, seconds)
     except OSError as error:
@@ -160,7 +138,6 @@ def staging_folder(parent: Path, prefix: str) -> Iterator[Path]:
 
     Args:
         parent: Folder to create it in, which is created if needed.
-        prefix: Start of its name.
     """
     parent.mkdir(parents=True, exist_ok=True)
     remove_abandoned(parent, prefix)
@@ -195,11 +172,7 @@ def _is_abandoned(folder: Path) -> bool:
 
 
 def make_folder(folder: Path) -> None:
-    """Create a folder that the user has named, and its parents.
-
-    Raises:
-        InputError: If it cannot be created.
-    """
+    """Create a folder that the user has named, and its parents. Raises InputError if it cannot be created."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -207,10 +180,8 @@ def make_folder(folder: Path) -> None:
 
 
 def publish_folder(folder: Path, target: Path) -> None:
-    """Rename a staging folder to its final path on the same file system.
-
-    If another writer has published the folder already, that one is kept.
-    """
+    """Rename a staging folder to its final path on the same file system."""
+    # If another writer has published the folder already, that one is kept.
     try:
         folder.rename(target)
     except OSError:
@@ -227,16 +198,10 @@ def link_or_copy(source: Path, target: Path) -> None:
 
 
 def cache_folder() -> Path:
-    """Return the cache folder, which need not exist.
-
-    It is TAUGATE_CACHE, else `taugate` in the user's cache directory: XDG_CACHE_HOME, else `.cache` in the home
-    directory (XDG Base Directory specification). If that is unknown or not writable, as for a container's user without
-    a name, it is a private folder among the temporary files, with one warning per process.
-
-    Raises:
-        InputError: If others can write to that private folder.
-        OSError: If there is no folder for temporary files.
-    """
+    """Return the cache folder, which need not exist."""
+    # It is TAUGATE_CACHE, else `taugate` in the user's cache directory: XDG_CACHE_HOME, else `.cache` in the home
+    # directory (XDG Base Directory specification). If that is unknown or not writable, as for a container's user
+    # without a name, it is a private folder among the temporary files, with one warning per process.
     if chosen := os.environ.get("TAUGATE_CACHE"):
         return Path(chosen)
     folder = _user_cache()
@@ -246,11 +211,9 @@ def cache_folder() -> Path:
 
 
 def set_missing_home() -> None:
-    """Set HOME to a private folder among the temporary files if the user has no home directory.
-
-    Without HOME and an entry in the user database, libraries that write to `~` write to a folder of that name in the
-    working directory, or fail. A HOME that is set is not changed.
-    """
+    """Set HOME to a private folder among the temporary files if the user has no home directory."""
+    # Without HOME and an entry in the user database, libraries that write to `~` write to a folder of that name in the
+    # working directory, or fail. A HOME that is set is not changed.
     if _home() is None:
         with suppress(OSError, InputError):  # `cache_folder` reports it if a cache is needed
             os.environ["HOME"] = str(_private_folder())
@@ -292,12 +255,7 @@ def _private_name() -> str:
 
 
 def _private_folder() -> Path:
-    """Create a folder among the temporary files that only this user can write to.
-
-    Raises:
-        InputError: If others can write to it.
-        OSError: If it cannot be created.
-    """
+    """Create a folder among the temporary files that only this user can write to."""
     folder = Path(tempfile.gettempdir()) / _private_name()
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700)
@@ -315,11 +273,7 @@ def _temporary_cache(reason: str) -> Path:
 
 
 def write_cached(cached: Path, fill: Callable[[Path], None]) -> None:
-    """Fill the folder `cached` of an encoder, which appears complete or not at all.
-
-    Raises:
-        InputError: If it cannot be written.
-    """
+    """Fill the folder `cached` of an encoder, which appears complete or not at all."""
     try:
         with staging_folder(cached.parent, ".export-") as staging:
             fill(staging)

@@ -35,24 +35,10 @@ class AttemptFailed(ConnectionError):
 
 
 class HttpClient:
-    """Connections to the server of a URL. Nothing is redirected, and only uncompressed replies are requested.
-
-    Attributes:
-        url: The URL.
-        closed: Set by `close`.
-    """
+    """Connections to the server of a URL. Nothing is redirected, and only uncompressed replies are requested."""
 
     def __init__(self, url: str, headers: Mapping[str, str], remedy: str) -> None:
-        """Prepare requests; sends none.
-
-        Args:
-            url: URL of the server.
-            headers: Headers of every request.
-            remedy: What to do if a reply is too large.
-
-        Raises:
-            InputError: If a proxy of the environment cannot be used.
-        """
+        """Prepare requests; sends none; `remedy`: what to do if a reply is too large."""
         self.url, self._remedy, self._proxied = url, remedy, not is_on_loopback(url)
         # Only identity, because a small compressed body may expand to gigabytes.
         headers = {"Accept": "application/json", "Accept-Encoding": "identity", **headers}
@@ -76,16 +62,7 @@ class HttpClient:
         """Send one request; returns the status, headers and content of the reply. Callable in any thread.
 
         Args:
-            method: GET or POST.
-            url: The URL.
-            content: Body of the request.
-            headers: Headers of this request.
             max_bytes: Size of the largest valid reply.
-            seconds: Limit for the whole request.
-
-        Raises:
-            AttemptFailed: If the connection fails or the reply is not complete in time.
-            InputError: If the reply is too large.
         """
         with self._changing:
             loop = self._running_loop()

@@ -36,31 +36,18 @@ _PAUSE, _MAX_PAUSE = 1.0, 5.0
 
 @dataclass(frozen=True)
 class EndpointWording:
-    """How messages name the settings of an endpoint.
-
-    Attributes:
-        url: Option of the URL.
-        model: Options that decide what is requested of it.
-        key: Variable of the key.
-        key_sources: Everything that may hold the key.
-        path: What follows the base URL.
-        expected: What the endpoint should reply with, such as "a chat completion".
-    """
+    """How messages name the settings of an endpoint."""
 
     url: str
-    model: str
+    model: str  # options that decide what is requested of it
     key: str
-    key_sources: str
-    path: str
-    expected: str
+    key_sources: str  # everything that may hold the key
+    path: str  # what follows the base URL
+    expected: str  # what the endpoint should reply with, such as "a chat completion"
 
 
 class RequestRefused(InputError):
-    """An endpoint that does not take the body of a request; other bodies may be taken.
-
-    Attributes:
-        too_long: Whether it replied that the request is too long.
-    """
+    """An endpoint that does not take the body of a request; other bodies may be taken."""
 
     def __init__(self, message: str, *, too_long: bool) -> None:
         super().__init__(message)
@@ -77,9 +64,6 @@ class JsonEndpoint(HttpClient):
             base: URL without `wording.path`, with which it may end.
             key: API key, sent as a bearer token; None for none.
             wording: How messages name the settings.
-
-        Raises:
-            InputError: If the URL, the key or a proxy of the environment cannot be used.
         """
         self._wording, self._key = wording, key
         url = f"{_checked(base, wording).removesuffix(wording.path)}{wording.path}"
@@ -91,16 +75,10 @@ class JsonEndpoint(HttpClient):
         """Send one request, and return what `parse` makes of the reply. Callable in any thread.
 
         Args:
-            content: Body of the request, JSON.
             parse: Parses a reply; returns None if it is incomplete, and raises ValueError, LookupError, TypeError or
                 AttributeError if it is something else.
             max_bytes: Size of the largest valid reply.
             seconds: Limit for the whole request.
-
-        Raises:
-            AttemptFailed: If another attempt may succeed.
-            RequestRefused: If the endpoint does not take this body.
-            InputError: If the endpoint takes no request, or its reply is something else.
         """
         status, headers, received = self.request("POST", self.url, content, {}, max_bytes, seconds)
         waits = retry_after(headers)
@@ -204,30 +182,17 @@ class Requests(Protocol):
     endpoint: JsonEndpoint
 
     def post(self, body: Any, parse: Callable[[bytes], Reply | None], max_bytes: int) -> Reply:  # noqa: ANN401 (JSON)
-        """Send a body, and return what `parse` makes of the reply; see JsonEndpoint.attempt.
-
-        Raises:
-            AttemptFailed: If no attempt succeeds, but other bodies may, or the same after a while.
-            ConnectionError: If no attempt succeeds.
-            InputError: As JsonEndpoint.attempt.
-        """
+        """Send a body, and return what `parse` makes of the reply; see JsonEndpoint.attempt."""
         ...
 
 
 class PatientRequests:
-    """Requests of a job: they honour Retry-After, wait longer after each failure, and end after a number of attempts.
-
-    Attributes:
-        endpoint: The endpoint.
-    """
+    """Requests of a job: they honour Retry-After, wait longer after each failure, and end after a number of attempts."""
 
     def __init__(self, endpoint: JsonEndpoint, *, tries: int, seconds: float, first_wait: float, resume: str) -> None:
         """Send requests to an endpoint.
 
         Args:
-            endpoint: The endpoint.
-            tries: Attempts of one request.
-            seconds: Limit of one attempt.
             first_wait: Seconds before the second attempt.
             resume: What to do after a failure, for the error.
         """
@@ -276,9 +241,6 @@ class PromptRequests:
 
     After a failure, no request is sent for a second, or as long as Retry-After says, up to five seconds. Then one
     request tries again, and the others keep failing until it succeeds. The error says when that will be.
-
-    Attributes:
-        endpoint: The endpoint.
     """
 
     def __init__(self, endpoint: JsonEndpoint, seconds: float) -> None:

@@ -138,11 +138,7 @@ class Store:
             yield source
 
     def _local_path(self, name: str) -> Path:
-        """Return the path of an object in a local folder.
-
-        Raises:
-            ReleaseError: If it is a link out of the folder.
-        """
+        """Return the path of an object in a local folder. Raises ReleaseError if it is a link out of the folder."""
         path = Path(os.path.realpath(self._path(name)))
         if not path.is_relative_to(os.path.realpath(self._root)):
             raise ReleaseError(f"{self.url}/{name}: a link to somewhere else; put the file itself there")
@@ -155,7 +151,6 @@ class Store:
         Every file system of fsspec has its own exceptions, and those of its HTTP client, without a common base.
 
         Args:
-            name: Object for the message.
             missing: Whether FileNotFoundError is translated, too.
         """
         try:
@@ -190,10 +185,8 @@ def copy_bounded(read: Callable[[int], bytes], target: BinaryIO | None, max_byte
 
 
 def _is_refusal(error: Exception) -> bool:
-    """Return whether an error is a reply of the store that a retry would not change.
-
-    Missing credentials are not, because a machine's role gets them from a service that may be down.
-    """
+    """Return whether an error is a reply of the store that a retry would not change."""
+    # Missing credentials are not, because a machine's role gets them from a service that may be down.
     if isinstance(error, OSError) and error.errno in _NOT_A_FILE:
         return True
     if (
@@ -234,22 +227,14 @@ class Place(Protocol):
 
 
 class Folder:
-    """A local folder; several processes may write the same file at once, and the last one wins.
-
-    Args:
-        path: Path of the folder, which is created with the first file.
-    """
+    """A local folder; several processes may write the same file at once, and the last one wins."""
 
     def __init__(self, path: Path) -> None:
         self.url = str(path)
         self._path = path
 
     def read(self, name: str, max_bytes: int) -> bytes:
-        """Read a file of at most `max_bytes` bytes.
-
-        Raises:
-            OSError: If it is larger.
-        """
+        """Read a file of at most `max_bytes` bytes. Raises OSError if it is larger."""
         with open_regular(self._path / name) as (file, size):
             if size > max_bytes:
                 raise OSError(f"{self._path / name}: more than {max_bytes} bytes")
@@ -280,10 +265,5 @@ class Folder:
 
 
 def open_place(location: str) -> Place:
-    """Return the place that a path or a URL names; nothing is written yet.
-
-    Raises:
-        InputError: If the URL cannot be used.
-        StoreError: If the store does not respond.
-    """
+    """Return the place that a path or a URL names; nothing is written yet."""
     return Store(location) if "://" in location else Folder(Path(location))

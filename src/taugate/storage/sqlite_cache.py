@@ -12,8 +12,6 @@ class SqliteCache:
         failure: Why the cache cannot be used; None if it can.
 
     Args:
-        path: The file.
-        table: Name of the table.
         columns: Its columns after the key, with their types.
     """
 

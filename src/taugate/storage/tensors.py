@@ -42,15 +42,9 @@ class TensorRecord(TypedDict):
 
 
 def write_tensors(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Write named arrays of any shape to one safetensors file; equal arrays give equal bytes.
-
-    Arrays are written in turn, so that the weights of an encoder are never in memory twice. The library would copy all
-    of them, or rename a private file over `path`.
-
-    Raises:
-        KeyError: If an array has a type that is not in _TYPES.
-        OSError: If the file cannot be written.
-    """
+    """Write named arrays of any shape to one safetensors file; equal arrays give equal bytes."""
+    # Arrays are written in turn, so that the weights of an encoder are never in memory twice. The library would copy
+    # all of them, or rename a private file over `path`.
     with path.open("wb") as file:
         file.writelines(_parts(arrays))
 
@@ -77,11 +71,7 @@ def tensor_bytes(arrays: Mapping[str, NDArray[Any]]) -> bytes:
 
 
 def read_tensors(path: Path) -> Arrays:
-    """Read all arrays of a safetensors file by name; names, shapes and values are unchecked.
-
-    Raises:
-        ReleaseError: If it cannot be read as safetensors.
-    """
+    """Read all arrays of a safetensors file by name; names, shapes and values are unchecked."""
     try:
         return load_file(path)
     except (
@@ -95,13 +85,8 @@ def read_tensors(path: Path) -> Arrays:
 
 
 def map_tensors(path: Path) -> Arrays:
-    """Map all arrays of a safetensors file into memory, read-only, by name; values are read when they are used.
-
-    Arrays of bfloat16 are read at once, as float32.
-
-    Raises:
-        ReleaseError: If it cannot be read as safetensors.
-    """
+    """Map all arrays of a safetensors file into memory, read-only, by name; values are read when they are used."""
+    # Arrays of bfloat16 are read at once, as float32.
     try:
         with safe_open(path, framework="numpy"):  # checks the header: types, shapes and places
             stored = np.memmap(path, dtype=np.uint8, mode="r").view(np.ndarray)

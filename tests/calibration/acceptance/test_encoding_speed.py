@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import pytest
 
-from taugate.calibration.acceptance.encoding_speed import encoding_rates, speed_line
+from taugate.calibration.acceptance.cheaper_search import encoding_rates, speed_line
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from tests.fake_encoder import write_fake_encoder
 

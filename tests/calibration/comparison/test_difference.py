@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from taugate.calibration.comparison.decision import MeanDifference, mean_difference
-from taugate.calibration.comparison.rule import QuantitySample
+from taugate.calibration.comparison.decision import MeanDifference, QuantitySample, mean_difference
 from taugate.evidence.clusters import SamplingUnits
 from taugate.evidence.risk.losses import paired_losses
 

@@ -6,7 +6,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from taugate.calibration.comparison.encoders import (
+from taugate.calibration.job.compare import (
     EncoderComparison,
     EncoderCost,
     MeasuredEncoder,

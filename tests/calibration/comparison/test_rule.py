@@ -2,7 +2,7 @@
 
 import pytest
 
-from taugate.calibration.comparison.rule import Clause, PromotionRule
+from taugate.calibration.comparison.decision import Clause, PromotionRule
 from taugate.errors import InputError
 
 

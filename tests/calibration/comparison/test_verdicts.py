@@ -7,9 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from taugate.calibration.comparison.decision import ClauseVerdict, MeasuredRelease, PromotionDecision, evaluate_rule
+from taugate.calibration.comparison.decision import (
+    Clause,
+    ClauseVerdict,
+    MeasuredRelease,
+    PromotionDecision,
+    PromotionRule,
+    evaluate_rule,
+)
 from taugate.calibration.comparison.publish import report
-from taugate.calibration.comparison.rule import Clause, PromotionRule
 from taugate.errors import InputError, ReleaseError
 from taugate.evidence.clusters import SamplingUnits
 from taugate.evidence.risk.losses import min_detectable_loss

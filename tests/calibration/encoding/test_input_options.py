@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from taugate.calibration.encoding.input_options import (
+from taugate.calibration.encoding.encoder_options import (
     DEFAULT_TOKENS,
     FAMILIES,
     InputOptions,

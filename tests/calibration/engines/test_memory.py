@@ -10,8 +10,7 @@ from safetensors.numpy import save
 
 from taugate.calibration.encoding.sharded_vectors import ShardedVectors
 from taugate.calibration.encoding.shards import EncodingRecord, corpus_shards, list_digest, shard_record
-from taugate.calibration.engines.search import ShardedIndex
-from taugate.calibration.engines.upload import corpus_rows, engine_record
+from taugate.calibration.engines import ShardedIndex, corpus_rows, engine_record
 from taugate.calibration.metrics.embeddings import isotropy
 from taugate.calibration.progress import Job
 from taugate.calibration.query_set.measure import _distance_of, _first_passages

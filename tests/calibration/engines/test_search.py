@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from taugate.calibration.engines.search import ShardedHybridIndex, ShardedIndex
+from taugate.calibration.engines import ShardedHybridIndex, ShardedIndex
 from taugate.calibration.metrics.embeddings import isotropy
 from taugate.calibration.query_set.measure import _distance_of, _first_passages, cosine_distance
 from taugate.policy.arrays import Float32, moments, require_in_memory

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from taugate.calibration.engines import upload
-from taugate.calibration.engines.upload import ensure_uploaded
+from taugate.calibration import engines
+from taugate.calibration.engines import ensure_uploaded
 from taugate.calibration.progress import Job
 from taugate.errors import EngineUnavailable, ReleaseError, TaugateError
 from taugate.release.engine import EngineRecord
@@ -39,7 +39,7 @@ class Fake:
 
 def uploaded(engine: Fake, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     rows = Rows(np.zeros((2, 4), dtype=np.float32), [])
-    monkeypatch.setattr(upload, "corpus_rows", lambda spool, vectors: iter([(0, rows)]))
+    monkeypatch.setattr(engines, "corpus_rows", lambda spool, vectors: iter([(0, rows)]))
     with pytest.raises(TaugateError):
         ensure_uploaded(engine, RECORD, Path(), None, Job(print))  # type: ignore[arg-type]
     return engine.called

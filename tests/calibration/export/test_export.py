@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
-from taugate.calibration.export.probes import PROBES
+from taugate.calibration.export.model_folder import PROBES
 from taugate.errors import EncoderError, InputError
 from taugate.release.encoder import CONFIG, MODEL, TOKENIZER
 from taugate.retrieval.encoder.encoder import ExportedEncoder

@@ -15,7 +15,7 @@ from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.golden import is_answered
 from taugate.retrieval.index.files import load_index
 from taugate.retrieval.reader import Release, load
-from taugate.service.drift.canary import Canary
+from taugate.service.drift.analysis import Canary
 from tests.calibration.commands import Capture
 from tests.calibration.job.test_oracle import compare
 from tests.fake_encoder import write_fake_encoder

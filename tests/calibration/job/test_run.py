@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from taugate.calibration.relevance import probes
+from taugate.calibration import relevance
 from taugate.cli import main as cli
 from taugate.data.questions import off_topic_table
 from taugate.data.runs.recording import off_topic_run
@@ -68,7 +68,7 @@ def test_off_topic_run_gives_rho_of_corpus(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # A run has no texts, so it leaves out no question.
-    monkeypatch.setattr(probes, "seem_answered", lambda _, top, __: np.zeros(len(top), dtype=np.bool_))
+    monkeypatch.setattr(relevance, "seem_answered", lambda _, top, __: np.zeros(len(top), dtype=np.bool_))
     copy = shutil.copy(run, tmp_path / "dense.jsonl")
     off_topic_run_of(copy, run.parent / "releases")
     rule = ("--policy", "relative", "--max-loss", "0.05")

@@ -5,7 +5,7 @@ import pytest
 from IsoScore.IsoScore import IsoScore
 
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
-from taugate.calibration.export.probes import PROBES
+from taugate.calibration.export.model_folder import PROBES
 from taugate.calibration.metrics.embeddings import isotropy
 from taugate.policy.arrays import Float32
 from taugate.retrieval.encoder.encoder import ExportedEncoder

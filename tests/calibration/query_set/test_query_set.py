@@ -8,8 +8,7 @@ from scipy import stats
 from sklearn.metrics import silhouette_score
 from threadpoolctl import threadpool_limits
 
-from taugate.calibration.metrics.inputs import clusters
-from taugate.calibration.metrics.judging import judge_queries
+from taugate.calibration.metrics.inputs import clusters, judge_queries
 from taugate.calibration.query_set.measure import (
     cosine_distance,
     duplicates,

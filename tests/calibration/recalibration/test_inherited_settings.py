@@ -17,7 +17,7 @@ from taugate.calibration.recalibration.settings import (
     no_rule,
     with_traffic_labels,
 )
-from taugate.calibration.settings.settings import CalibrationSettings, CandidateSettings
+from taugate.calibration.settings import CalibrationSettings, CandidateSettings
 from taugate.errors import InputError
 from taugate.evidence.rules import GateSettings
 from taugate.release.manifest import Manifest

@@ -18,7 +18,7 @@ from taugate.errors import InputError
 from taugate.registry.catalog import shadow_id
 from taugate.release.manifest import Manifest
 from taugate.release.verify import verify
-from taugate.service.shadow import ShadowGauges
+from taugate.service.lifecycle.shadow import ShadowGauges
 from tests.registry.conftest import copy, first, three
 
 __all__ = ["copy", "first", "three"]

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from taugate.calibration.report.abstaining import shown_queries
 from taugate.calibration.report.questions import label_errors
 from taugate.calibration.report.terminal import refused_kinds, statement
+from taugate.calibration.report.tradeoff import shown_queries
 from taugate.evidence.relevance.fitting import AppliedRelevance
 from taugate.evidence.rules import ThresholdRule
 from taugate.registry.writer import CREATED_AT, RELEASE_ID

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from taugate.calibration.report.abstaining import shown_queries
-from taugate.calibration.report.tradeoff import lost_queries, min_kept, rule_standings, shortened
+from taugate.calibration.report.tradeoff import lost_queries, min_kept, rule_standings, shortened, shown_queries
 from taugate.policy.policy import keep
 from tests.calibration.report.html_page import check
 from tests.calibration.report.studies import Studied

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from taugate.calibration.job.run import RunSearch
 from taugate.calibration.study import decide, outcomes
-from taugate.calibration.study.run import RunSearch
 
 
 def test_run_has_scores_alone() -> None:

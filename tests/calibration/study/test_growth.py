@@ -5,7 +5,7 @@ from typing import cast
 
 import numpy as np
 
-from taugate.calibration.relevance.probes import LabelledSearch
+from taugate.calibration.relevance import LabelledSearch
 from taugate.calibration.study.refusing import Best, Growth
 from taugate.evidence.abstention.refusal import MAX_LOST, RefusalEvidence, ScoredQuestions
 from taugate.policy.arrays import Float32

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from taugate.calibration.metrics.inputs import clusters
-from taugate.calibration.relevance.probes import removed_documents, seem_answered
-from taugate.calibration.settings.settings import CalibrationSettings
+from taugate.calibration.relevance import removed_documents, seem_answered
+from taugate.calibration.settings import CalibrationSettings
 from taugate.calibration.study.corpus import question_parts
 from taugate.data.beir import Dataset, read_dataset
 from taugate.data.questions import off_topic_questions, off_topic_table

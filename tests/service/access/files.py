@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from taugate.service.access.keys import ApiKey, digest
+from taugate.service.access.authorization import ApiKey, digest
 
 APP, OLD, OPS, SCRAPER, JUDGE = "app-secret", "old-secret", "ops-secret", "scraper-secret", "judge-secret"
 

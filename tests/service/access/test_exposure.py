@@ -6,7 +6,7 @@ import pytest
 
 from taugate.cli.serve import listen
 from taugate.errors import InputError
-from taugate.service.access.keys import check_access
+from taugate.service.access.authorization import check_access
 from taugate.service.settings import Settings
 from tests.service.access.files import ENTRIES, write
 from tests.service.process.test_start import refusal

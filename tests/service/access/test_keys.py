@@ -8,7 +8,7 @@ import pytest
 
 from taugate.errors import InputError
 from taugate.service.access import authorization
-from taugate.service.access.keys import ApiKey, check_keys, parse_keys
+from taugate.service.access.authorization import ApiKey, check_keys, parse_keys
 from tests.service.access.files import APP, ENTRIES, entry
 
 GOOD = entry(APP, "app", "search")

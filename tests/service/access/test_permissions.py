@@ -18,10 +18,10 @@ from taugate.retrieval.documents.filters import OneOf, all_of
 from taugate.retrieval.query import Query
 from taugate.retrieval.reader import Release, load
 from taugate.service.drift.alarms import drift_field
+from taugate.service.http.exchange import may_judge, reply_id
 from taugate.service.http.operation import ENDPOINTS
-from taugate.service.http.replies import may_judge, reply_id
 from taugate.service.lifecycle.active import ActiveRelease
-from taugate.service.shadow import answer
+from taugate.service.lifecycle.shadow import answer
 from tests.prometheus_process import until
 from tests.service.access.files import JUDGE, OPS, SCRAPER, bearer, entry, write
 from tests.service.access.test_keys import parse

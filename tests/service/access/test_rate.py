@@ -8,7 +8,7 @@ import pytest
 from pydantic import SecretStr
 
 from taugate.service.access.admission import LocalRates, RateLimiter
-from taugate.service.access.keys import ApiKey
+from taugate.service.access.authorization import ApiKey
 from taugate.service.errors import RateLimited
 from taugate.service.settings import Settings
 from tests.service.access.files import api_key, bearer, entry, write

@@ -10,7 +10,7 @@ import pytest
 from fastapi.testclient import TestClient
 from playwright.sync_api import Browser
 
-from taugate.service.api.docs import api_page
+from taugate.service.api.pages import api_page
 from taugate.service.app import create_app, openapi_document
 from taugate.service.settings import Settings
 from tests.browser import cut_off, opened, violations

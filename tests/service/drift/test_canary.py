@@ -10,7 +10,7 @@ from taugate.errors import OtherReranker, RerankerUnavailable
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.reader import Release
 from taugate.retrieval.retriever import Retriever
-from taugate.service.drift.canary import Canary
+from taugate.service.drift.analysis import Canary
 
 
 def with_index(release: Release, index: FlatIndex) -> Release:

@@ -11,7 +11,8 @@ from fastapi import FastAPI
 from pydantic import SecretStr
 
 from taugate.service.app import create_app
-from taugate.service.http.operation import ENDPOINTS, Operation, Operations
+from taugate.service.http.middleware import Operations
+from taugate.service.http.operation import ENDPOINTS, Operation
 from taugate.service.settings import Settings
 from tests.service.access.files import APP, ENTRIES, JUDGE, OLD, OPS, SCRAPER, bearer, write
 

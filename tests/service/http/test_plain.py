@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taugate.service.http.plain import PlainRequest, read_plain
+from taugate.service.http.connection import PlainRequest, read_plain
 
 HEAD = b"POST /search HTTP/1.1\r\nHost: localhost\r\n"
 BODY = b'{"query": "permit"}'

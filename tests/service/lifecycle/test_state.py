@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from taugate.service.errors import EngineAway, NotReady
-from taugate.service.lifecycle.state import Ending, Failed, Loading, Ready, State, Waiting
+from taugate.service.lifecycle.active import Ending, Failed, Loading, Ready, State, Waiting
 
 RELEASE: Any = SimpleNamespace(release_id="release")
 

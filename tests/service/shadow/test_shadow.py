@@ -11,8 +11,8 @@ from taugate.release.layout import MANIFEST
 from taugate.retrieval.documents.filters import OneOf, all_of
 from taugate.retrieval.query import Query
 from taugate.retrieval.reader import load
+from taugate.service.lifecycle.shadow import Shadow, answer, kept_of, overlap
 from taugate.service.pipeline.search import SearchPipeline
-from taugate.service.shadow import Shadow, answer, kept_of, overlap
 from tests.prometheus_process import until
 from tests.service.conftest import Two
 from tests.service.test_metrics import scrape

@@ -147,6 +147,16 @@ def _points(share: float) -> str:
     return f"{round(100 * share, 1) + 0.0:+.1f}"  # never -0.0
 
 
+_KEYS = (
+    *("split", "eval_split", "relevant_from", "seed", "keep_documents", "lexical"),
+    *("paraphrases", "endpoint", "model"),
+)
 command = command_of(
-    "adapt", run, AdaptOptions, budget=Appearance("TIME_OR_STEPS"), relevant_from=Appearance("GRADE"), lexical=LEXICAL
+    "adapt",
+    run,
+    AdaptOptions,
+    keys=_KEYS,
+    budget=Appearance("TIME_OR_STEPS"),
+    relevant_from=Appearance("GRADE"),
+    lexical=LEXICAL,
 )

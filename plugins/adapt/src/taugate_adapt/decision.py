@@ -25,9 +25,8 @@ from taugate.calibration.comparison.measures import (
     power_law_record,
 )
 from taugate.calibration.metrics.embeddings import isotropy, separation
-from taugate.calibration.metrics.inputs import DeepFigures, clusters
-from taugate.calibration.metrics.judging import judge_queries
-from taugate.calibration.settings.settings import CalibrationSettings, LexicalChoice
+from taugate.calibration.metrics.inputs import DeepFigures, clusters, judge_queries
+from taugate.calibration.settings import CalibrationSettings, LexicalChoice
 from taugate.data.labelled_queries import LabelledQuery
 from taugate.evidence.acceptance import GateCandidate, RankingOutcomes, judge
 from taugate.evidence.clusters import SamplingUnits

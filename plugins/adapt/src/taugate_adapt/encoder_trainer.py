@@ -13,7 +13,7 @@ import numpy as np
 
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.source import is_exported
-from taugate.calibration.metrics.judging import relevant_passages
+from taugate.calibration.metrics.inputs import relevant_passages
 from taugate.calibration.progress import Job
 from taugate.errors import EncoderError, InputError
 from taugate.release.adaptation import RecipeName, StageRecord

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from taugate.calibration.acceptance.baseline import LexicalPart, SearchTrial
 from taugate.calibration.acceptance.better_lists import GRID
-from taugate.calibration.metrics.judging import relevant_passages
-from taugate.calibration.settings.settings import LexicalChoice
+from taugate.calibration.metrics.inputs import relevant_passages
+from taugate.calibration.settings import LexicalChoice
 from taugate.data.labelled_queries import LabelledQuery
 from taugate.evidence.acceptance import DEPTH
 from taugate.policy.arrays import Float32, QueryVectors

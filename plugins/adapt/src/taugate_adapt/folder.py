@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
 from taugate.calibration.encoding.source import is_exported
-from taugate.calibration.export.probes import depends_on_company, write_config
+from taugate.calibration.export.model_folder import depends_on_company, write_config
 from taugate.calibration.export.torch_model import load_model, refuse_unknown_modules
 from taugate.errors import EncoderError, InputError
 from taugate.policy.arrays import Float32

@@ -5,7 +5,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from taugate.calibration.encoding.cache import EmbeddingCache
-from taugate.calibration.encoding.input_options import InputOptions
+from taugate.calibration.encoding.encoder_options import InputOptions
 from taugate.calibration.encoding.source import document_encoder, exported_encoder
 from taugate.calibration.progress import Job
 from taugate.data.beir import Dataset, read_dataset

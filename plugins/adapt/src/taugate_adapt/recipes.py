@@ -10,7 +10,7 @@ import numpy as np
 from taugate.calibration.acceptance.baseline import SearchTrial
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.corpus import encode
-from taugate.calibration.metrics.judging import relevant_passages
+from taugate.calibration.metrics.inputs import relevant_passages
 from taugate.calibration.progress import Job
 from taugate.data.labelled_queries import LabelledQuery
 from taugate.errors import InputError

@@ -17,7 +17,7 @@ from taugate.calibration.comparison.measures import encode_with
 from taugate.calibration.encoding.source import model_folder
 from taugate.calibration.metrics.inputs import clusters
 from taugate.calibration.progress import Job
-from taugate.calibration.settings.settings import CandidateSettings
+from taugate.calibration.settings import CandidateSettings
 from taugate.calibration.study.reranked import RerankedCandidates, score_pairs
 from taugate.data.labelled_queries import LabelledQuery
 from taugate.evidence.clusters import SamplingUnits

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field
 from pydantic.dataclasses import dataclass
 
 from taugate.calibration.progress import Job
-from taugate.calibration.settings.settings import LexicalChoice
+from taugate.calibration.settings import LexicalChoice
 from taugate.errors import InputError, TaugateError
 from taugate.evidence.options import RELEVANT_FROM, Advice, Options, RelevantFrom, SplitName
 from taugate.release.adaptation import RerankerStage

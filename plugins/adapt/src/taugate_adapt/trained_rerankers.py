@@ -25,7 +25,7 @@ from torch.nn.functional import softplus
 from torch.utils.data import Dataset
 
 from taugate.calibration.encoding.rerankers import encode_tokens, rarity
-from taugate.calibration.export.probes import prompt_of
+from taugate.calibration.export.model_folder import prompt_of
 from taugate.calibration.export.rerankers import OWN_WEIGHT, encoder_tokens, export_cross_encoder, export_token_vectors
 from taugate.calibration.progress import Job
 from taugate.policy.arrays import Float32

@@ -10,8 +10,8 @@ import psycopg
 import pytest
 
 from engines_tests.servers import silent_server
-from taugate.calibration.engines import upload as uploading
-from taugate.calibration.engines.upload import ensure_uploaded
+from taugate.calibration import engines as uploading
+from taugate.calibration.engines import ensure_uploaded
 from taugate.calibration.progress import Job
 from taugate.errors import EngineUnavailable, ReleaseError
 from taugate.retrieval.engines.connect import connect, open_verified

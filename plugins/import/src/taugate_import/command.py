@@ -166,4 +166,4 @@ def _names(names: Iterable[str]) -> str:
     return printable(", ".join(listed[:_LISTED])) + (", …" if len(listed) > _LISTED else "")
 
 
-command = command_of("import", run, ImportOptions)
+command = command_of("import", run, ImportOptions, keys=("encoder", "overlap", "strict"))

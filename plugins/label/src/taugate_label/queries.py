@@ -12,7 +12,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
-from taugate.calibration.settings.settings import CalibrationSettings
+from taugate.calibration.settings import CalibrationSettings
 from taugate.cli.terminal.command import OptionGroup
 from taugate.cli.terminal.display import confirm_sending
 from taugate.cli.terminal.options import Appearance, AsJson, DataFolder, ModelOptions, command_of, option, part
@@ -295,4 +295,8 @@ command = command_of(
     run,
     QueriesOptions,
     {OptionGroup("language models", "for --method local and --method endpoint"): QuestionOptions},
+    keys=(
+        *("examples", "round_trip", "encoder", "price_in", "price_out", "timeout"),
+        *("split", "per_document", "seed"),
+    ),
 )

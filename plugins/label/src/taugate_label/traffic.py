@@ -64,4 +64,5 @@ def run(options: TrafficOptions) -> int:
     return 0
 
 
-command = command_of("traffic", run, TrafficOptions)
+_KEYS = ("split", "collection", "votes", "most_by_key")
+command = command_of("traffic", run, TrafficOptions, keys=_KEYS)

@@ -29,12 +29,10 @@ from taugate.calibration.acceptance.cheaper_search import (
 )
 from taugate.calibration.acceptance.projection import VARIANTS, try_projection
 from taugate.calibration.encoding.corpus import EncodedTexts, with_words
-from taugate.calibration.engines.search import ProposedIndex, ShardedHybridIndex, ShardedIndex
-from taugate.calibration.engines.upload import UploadedCorpus
-from taugate.calibration.metrics.inputs import CalibrationInputs
-from taugate.calibration.metrics.judging import max_own_passages, own_passages_of, ranking_outcomes
+from taugate.calibration.engines import ProposedIndex, ShardedHybridIndex, ShardedIndex, UploadedCorpus
+from taugate.calibration.metrics.inputs import CalibrationInputs, max_own_passages, own_passages_of, ranking_outcomes
 from taugate.calibration.progress import Job
-from taugate.calibration.settings.settings import CandidateSettings
+from taugate.calibration.settings import CandidateSettings
 from taugate.errors import ReleaseError
 from taugate.evidence.acceptance import DEPTH, GateCandidate, RankingOutcomes, gate_line, judge
 from taugate.evidence.clusters import SamplingUnits
@@ -53,16 +51,7 @@ BREADTHS = (1024, 512, 256, 128, 64, 32)
 
 
 def accept_candidates(inputs: CalibrationInputs, encoder: ExportedEncoder, encoded: EncodedTexts) -> AcceptedSearch:
-    """Try the candidates that the settings request.
-
-    Args:
-        inputs: The data set and the settings.
-        encoder: Encoder in float32.
-        encoded: Vectors of the data set, by `encoder`.
-
-    Raises:
-        EncoderError: If a precision is requested by its name, and the encoder or this machine cannot have it.
-    """
+    """Try the candidates that the settings request."""
     dataset, settings, job = inputs.dataset, inputs.settings, inputs.job
     cheaper, documents = settings.candidates, require_in_memory(encoded.documents)
     trial = SearchTrial.build(dataset.answerable, encoded.answerable, documents, settings.k, dataset.documents.parents)
@@ -115,9 +104,8 @@ def gate_settings(cheaper: CandidateSettings, units: SamplingUnits, candidates: 
     """Divide the error among the requested kinds, and choose a margin that these queries can show if none is set.
 
     Args:
-        cheaper: Requested candidates.
-        units: Sampling units of the queries that judge.
-        candidates: Largest number of candidates of one kind, or of sequences of them, that divide the error once more.
+        candidates: Largest number of candidates of one kind, or of sequences of them, that divide the error once
+            more.
         job: Reports a margin that is widened or too small for these queries.
     """
     confidence = 1 - (1 - cheaper.gate.confidence) / max(1, len(cheaper.requested))
@@ -143,14 +131,7 @@ def accept_engine(
     """Choose the lexical part, and the narrowest breadth that is accepted and has enough recall for the margin.
 
     Args:
-        inputs: The data set and the settings; all answerable queries judge.
-        encoder: Encoder of the queries.
-        encoded: Vectors of the data set, by `encoder`.
-        corpus: The corpus in the engine.
         candidates: Number of results that a second stage scores; 0 with one stage.
-
-    Raises:
-        ReleaseError: If the engine is not accepted, because no other index could serve.
     """
     dataset, settings = inputs.dataset, inputs.settings
     depth = max(settings.k, DEPTH, candidates) + max_own_passages(own_passages_of(dataset.answerable))
@@ -187,21 +168,13 @@ def accept_engine(
 
 @dataclass(frozen=True)
 class _EngineSearch:
-    """The search of an engine at any breadth, and exact search to compare it with.
-
-    Attributes:
-        corpus: The corpus in the engine.
-        lexical: Lexical part of the score, None if the score is the cosine.
-        exact: Exact search.
-        queries: (q, d) vectors.
-        results: (q, c) results of exact search.
-    """
+    """The search of an engine at any breadth, and exact search to compare it with."""
 
     corpus: UploadedCorpus
-    lexical: LexicalPart | None
+    lexical: LexicalPart | None  # lexical part of the score, None if the score is the cosine
     exact: Index
-    queries: QueryVectors
-    results: TopK
+    queries: QueryVectors  # (q, d) vectors
+    results: TopK  # (q, c) results of exact search
 
     @property
     def depth(self) -> int:
@@ -227,7 +200,8 @@ def _narrowest(
     tried: list[GateRecord] = []
     chosen: tuple[EngineRecord, Index, float] | None = None
     share = 0.0
-    for breadth in _breadths(search.depth if search.lexical is None else search.depth + NEAREST):
+    narrowest = search.depth + SPARE + (0 if search.lexical is None else NEAREST)
+    for breadth in [breadth for breadth in BREADTHS if breadth >= narrowest] or [narrowest]:
         searched = search.corpus.record.model_copy(update={"breadth": breadth})
         index = search.at(searched)
         results = index.search(search.queries, search.depth)
@@ -250,11 +224,6 @@ def _exact(vectors: StoredVectors, lexical: LexicalPart | None) -> Index:
     """Return exact search by the score with a lexical part, or by the cosine for None."""
     index = ShardedIndex(vectors)
     return index if lexical is None else ShardedHybridIndex(index, *lexical)
-
-
-def _breadths(depth: int) -> Sequence[int]:
-    """Return the breadths to try, the broadest first, all of at least depth + SPARE candidates."""
-    return [breadth for breadth in BREADTHS if breadth >= depth + SPARE] or [depth + SPARE]
 
 
 def _name(record: EngineRecord) -> str:

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import NamedTuple, Self, TypeVar
 
 from taugate.calibration.encoding.corpus import EncodedTexts, encode_near_misses
-from taugate.calibration.metrics.judging import max_own_passages, own_passages_of, ranking_outcomes
+from taugate.calibration.metrics.inputs import max_own_passages, own_passages_of, ranking_outcomes
 from taugate.calibration.progress import Job
 from taugate.data.beir import Dataset
 from taugate.data.labelled_queries import LabelledQuery
@@ -52,34 +52,20 @@ class RecordedProjection:
 
 @dataclass(frozen=True)
 class AcceptedSearch:
-    """The encoder, projection and index that serve, with the evidence for them.
-
-    Attributes:
-        encoder: Encoder of queries.
-        encoded: The data set as it is searched, by this encoder and through the projection.
-        index: Index that serves.
-        index_record: Record of the index in the manifest.
-        lexical_part: Lexical part of the score; None if the score is the cosine.
-        projection: None without a projection.
-        float32: Encoder that a cheaper encoder of queries was made from, None without one.
-        documents: Encoder of documents, None if it is that of queries.
-        golden_tolerance: Largest difference of a score from the recorded one on another processor.
-        gate: A record for every candidate tried, in order.
-        skipped: Candidates that were not judged.
-        engine: The collection of an engine that the index searches, None if the documents are in the release.
-    """
+    """The encoder, projection and index that serve, with the evidence for them."""
 
     encoder: ExportedEncoder
-    encoded: EncodedTexts
+    encoded: EncodedTexts  # the data set as it is searched, by this encoder and through the projection
     index: Index
     index_record: IndexRecord
-    lexical_part: LexicalPart | None = None
+    lexical_part: LexicalPart | None = None  # lexical part of the score; None if the score is the cosine
     projection: RecordedProjection | None = None
-    float32: ExportedEncoder | None = None
-    documents: ExportedEncoder | None = None
-    golden_tolerance: float = TOLERANCE
-    gate: tuple[GateRecord, ...] = ()
+    float32: ExportedEncoder | None = None  # encoder that a cheaper encoder of queries was made from, None without one
+    documents: ExportedEncoder | None = None  # encoder of documents, None if it is that of queries
+    golden_tolerance: float = TOLERANCE  # largest difference of a score from the recorded one on another processor
+    gate: tuple[GateRecord, ...] = ()  # a record for every candidate tried, in order
     skipped: tuple[SkippedCandidate, ...] = ()
+    # The collection of an engine that the index searches, None if the documents are in the release
     engine: EngineRecord | None = None
 
     def with_near_misses(self, dataset: Dataset, seed: int, job: Job) -> Self:
@@ -94,7 +80,6 @@ def index_record(index: AnyIndex, recall: float | None = None, depth: int | None
     """Record an index for the manifest.
 
     Args:
-        index: Index that serves.
         recall: Share of the exact top `depth` that the index finds, None for exact search.
         depth: Number of results at which recall was measured, None for exact search.
     """
@@ -105,25 +90,15 @@ def index_record(index: AnyIndex, recall: float | None = None, depth: int | None
 
 @dataclass(frozen=True)
 class SearchTrial:
-    """The queries by which the gate compares candidates, with the documents that any index can search.
-
-    Attributes:
-        queries: q labelled queries.
-        vectors: (q, d) float32, one for each query.
-        documents: (N, d) float32.
-        k: K, the number of results; NDCG takes ten results even if K is smaller.
-        flat: Exact search of the documents' vectors.
-        parents: Parents of the corpus.
-        lexical: Lexical part of the score; None if the score is the cosine.
-    """
+    """The queries by which the gate compares candidates, with the documents that any index can search."""
 
     queries: Sequence[LabelledQuery]
-    vectors: QueryVectors
-    documents: Float32
-    k: int
+    vectors: QueryVectors  # (q, d) float32, one for each query
+    documents: Float32  # (N, d) float32
+    k: int  # k, the number of results; NDCG takes ten results even if K is smaller
     flat: FlatIndex
     parents: Parents = None
-    lexical: LexicalPart | None = None
+    lexical: LexicalPart | None = None  # lexical part of the score; None if the score is the cosine
 
     @classmethod
     def build(
@@ -138,11 +113,8 @@ class SearchTrial:
         """Build the exact index of the documents.
 
         Args:
-            queries: q labelled queries.
             vectors: (q, d) float32.
             documents: (N, d) float32.
-            k: K, the number of results.
-            parents: Parents of the corpus.
             lexical: Lexical part of the score; None if the score is the cosine.
         """
         return cls(queries, vectors, documents, k, FlatIndex.build(documents), parents, lexical)
@@ -177,27 +149,16 @@ class SearchTrial:
 
 @dataclass(frozen=True)
 class GateState:
-    """The state of the gate between two candidates: what serves so far, ready for the next one to be tried.
-
-    Attributes:
-        accepted: What serves so far.
-        trial: The answerable queries, encoded and projected as in `accepted`, with exact search.
-        outcomes: Outcomes of queries that the projection was not fitted on, None without a projection.
-    """
+    """The state of the gate between two candidates: what serves so far, ready for the next one to be tried."""
 
     accepted: AcceptedSearch
-    trial: SearchTrial
+    trial: SearchTrial  # the answerable queries, encoded and projected as in `accepted`, with exact search
+    # Outcomes of queries that the projection was not fitted on, None without a projection
     outcomes: RankingOutcomes | None = None
 
     @classmethod
     def exact(cls, encoder: ExportedEncoder, encoded: EncodedTexts, trial: SearchTrial) -> Self:
-        """Start from exact search of the float32 encoder's vectors.
-
-        Args:
-            encoder: The float32 encoder.
-            encoded: Vectors of this encoder.
-            trial: The answerable queries, with the exact index.
-        """
+        """Start from exact search of the float32 encoder's vectors."""
         accepted = AcceptedSearch(encoder, encoded, trial.exact, index_record(trial.flat), trial.lexical)
         return cls(accepted, trial)
 
@@ -219,12 +180,7 @@ class GateState:
         return replace(self, accepted=replace(self.accepted, index=trial.exact, lexical_part=lexical), trial=trial)
 
     def with_queries(self, encoder: ExportedEncoder, encoded: EncodedTexts) -> Self:
-        """Encode queries with another encoder, with the same documents.
-
-        Args:
-            encoder: The new encoder of queries.
-            encoded: The data set with queries encoded by it.
-        """
+        """Encode queries with another encoder, with the same documents."""
         accepted = replace(self.accepted, encoder=encoder, float32=self.accepted.encoder)
         return replace(self, accepted=accepted).with_encoded(encoded)
 
@@ -232,7 +188,6 @@ class GateState:
         """Project everything, and search it exactly.
 
         Args:
-            fitted: Projection to apply.
             outcomes: Outcomes of the queries, each by a projection that was not fitted on it.
         """
         before, projection = self.accepted.encoded, fitted.projection
@@ -252,12 +207,7 @@ class GateState:
         return replace(self, accepted=accepted, trial=trial, outcomes=outcomes)
 
     def with_index(self, index: AnyIndex, recall: float) -> Self:
-        """Search with another index.
-
-        Args:
-            index: Index of the same documents.
-            recall: Share of the exact top `trial.depth` that the index finds.
-        """
+        """Search with another index."""
         record = index_record(index, recall, self.trial.depth)
         return replace(self, accepted=replace(self.accepted, index=self.trial.searched(index), index_record=record))
 
@@ -268,12 +218,6 @@ def speeds(
     """Time a candidate against its baseline, as medians over rounds.
 
     The two alternate within a round, so that changes in the machine's load affect both alike.
-
-    Args:
-        baseline: Answers a batch of queries.
-        candidate: Answers a batch of queries.
-        batch: Queries answered together.
-        lone: Batches of one query each.
 
     Returns:
         `queries_per_second` of the batch and `milliseconds` of a lone query; for the baseline, the same names with the

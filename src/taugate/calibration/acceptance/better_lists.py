@@ -26,8 +26,7 @@ import numpy as np
 
 from taugate.calibration.acceptance.baseline import GateState, LexicalPart
 from taugate.calibration.encoding.corpus import with_words
-from taugate.calibration.metrics.inputs import CalibrationInputs
-from taugate.calibration.metrics.judging import ranking_outcomes
+from taugate.calibration.metrics.inputs import CalibrationInputs, ranking_outcomes
 from taugate.calibration.provisional import AvailableEvidence
 from taugate.data.labelled_queries import LabelledQuery
 from taugate.evidence.acceptance import GateCandidate, RankingOutcomes, gate_line, judge
@@ -58,7 +57,6 @@ def add_lexical(state: GateState, inputs: CalibrationInputs) -> tuple[list[GateR
 
     Args:
         state: Exact search of the float32 encoder's vectors.
-        inputs: The data set and the settings.
 
     Returns:
         The records, and the new state, or `state` itself if the score stays the cosine.
@@ -110,10 +108,7 @@ def _judged(
     """Judge weights by all labelled queries, and use the given one, or the largest accepted one if there is any.
 
     Args:
-        parts: Lexical part of each weight.
         given: Weight that is used whatever the records say; None for the largest accepted one.
-        inputs: See `choose_lexical`.
-        outcomes: Returns the outcomes of exact search.
     """
     measured = [outcomes(part) for part in parts]
     candidates = [GateCandidate(_name(part), "lexical", outcome) for part, outcome in zip(parts, measured, strict=True)]
@@ -144,39 +139,23 @@ def _name(lexical: LexicalPart) -> str:
 
 
 class StageResults(NamedTuple):
-    """The candidates of the labelled queries in the order of one stage, by its scores.
+    """The candidates of the labelled queries in the order of one stage, by its scores."""
 
-    Attributes:
-        answerable: (n, N) candidates.
-        unanswerable: (u, N) candidates.
-    """
-
-    answerable: TopK
-    unanswerable: TopK
+    answerable: TopK  # (n, N) candidates
+    unanswerable: TopK  # (u, N) candidates
 
 
 class CheaperStage(NamedTuple):
-    """A second stage that costs less than another one: in a cheaper precision, or with fewer candidates.
-
-    Attributes:
-        precision: Its precision.
-        gain: What it saves, as in `GateCandidate`.
-        processor: Instructions of the processor that the gain was measured with.
-    """
+    """A second stage that costs less than another one: in a cheaper precision, or with fewer candidates."""
 
     precision: Precision
     gain: dict[str, float]
-    processor: str | None
+    processor: str | None  # instructions of the processor that the gain was measured with
 
 
 @dataclass(frozen=True)
 class JudgedStage:
-    """The verdict on a second stage.
-
-    Attributes:
-        record: The gate's record.
-        separation: AUROC of both stages; None without unanswerable queries.
-    """
+    """The verdict on a second stage."""
 
     record: GateRecord
     separation: PairedLoss | None
@@ -192,23 +171,14 @@ class JudgedStage:
 
 @dataclass(frozen=True)
 class JudgingQueries:
-    """The queries that judge a second stage.
-
-    Attributes:
-        answerable: The n answerable queries.
-        parents: Parents of the corpus.
-        units: Sampling units of the answerable queries.
-        unanswerable: Sampling units of the u unanswerable queries; None without any.
-        k: K of accuracy@K.
-        gate: The requested margin, None for the default, and the confidence.
-    """
+    """The queries that judge a second stage."""
 
     answerable: Sequence[LabelledQuery]
     parents: Parents
     units: SamplingUnits
-    unanswerable: SamplingUnits | None
+    unanswerable: SamplingUnits | None  # sampling units of the u unanswerable queries; None without any
     k: int
-    gate: GateSettings
+    gate: GateSettings  # the requested margin, None for the default, and the confidence
 
     def outcomes(self, top: TopK) -> RankingOutcomes:
         """Return the outcomes of the answerable queries, given their (n, N) candidates in the order of a stage."""
@@ -220,10 +190,10 @@ class JudgingQueries:
         """Compare a second stage with the first one alone, or a cheaper one with what it would replace.
 
         Args:
-            name: Name of the reranker.
-            stages: Results of the first stage, or of what a cheaper second stage would replace, and of the second one.
-            cheaper: What is cheaper, which must not be worse; None for a second stage that has to be better than the
-                first.
+            stages: Results of the first stage, or of what a cheaper second stage would replace, and of the second
+                one.
+            cheaper: What is cheaper, which must not be worse; None for a second stage that has to be better than
+                the first.
         """
         before, after = stages
         requested, confidence = self.gate.margin, self.gate.confidence

@@ -6,18 +6,19 @@ faster on this machine, or an index that is not clearly smaller. The fastest pre
 confidence. If it is refused, the others have no error left.
 """
 
+import statistics
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
 import numpy as np
 
 from taugate.calibration.acceptance.baseline import GateState, SearchTrial, speeds
-from taugate.calibration.acceptance.encoding_speed import encoding_rates, speed_line
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.corpus import encode_queries
 from taugate.calibration.encoding.source import MAX_CHARS, CheaperPrecision, cheaper_encoder
 from taugate.calibration.metrics.inputs import CalibrationInputs
-from taugate.calibration.settings.settings import IndexChoice
+from taugate.calibration.settings import IndexChoice
 from taugate.errors import EncoderError, InputError
 from taugate.evidence.acceptance import GateCandidate, judge
 from taugate.evidence.clusters import SamplingUnits
@@ -33,6 +34,41 @@ from taugate.retrieval.index.approximate import AnyIndex, ApproximateIndex, buil
 from taugate.retrieval.index.files import sizes
 from taugate.retrieval.index.top_k import DocumentScorer, Searchable, TopK
 from taugate.retrieval.vectors import Projection
+
+TOGETHER = 16  # questions, as a busy service encodes them
+_ALTERNATIONS, _QUESTIONS = 5, 160
+
+
+def encoding_rates(encoders: Mapping[Precision, ExportedEncoder], questions: Sequence[str]) -> dict[Precision, float]:
+    """Return how many questions a second of processor time each encoder encodes, 16 together.
+
+    It is the median of five rounds in which the encoders take turns on one thread, so that other work on the machine
+    hardly matters.
+    """
+    timed = [questions[at : at + TOGETHER] for at in range(0, min(len(questions), _QUESTIONS), TOGETHER)]
+    alone = {precision: encoder.single_threaded() for precision, encoder in encoders.items()}
+    for encoder in alone.values():
+        encoder.encode(timed[0], "query")  # the first batch allocates memory
+    spent: dict[Precision, list[float]] = {precision: [] for precision in alone}
+    for _ in range(_ALTERNATIONS):
+        for precision, encoder in alone.items():
+            began = time.process_time()
+            for batch in timed:
+                encoder.encode(batch, "query")
+            spent[precision].append(time.process_time() - began)
+    count = sum(len(batch) for batch in timed)
+    return {precision: count / max(statistics.median(times), 1e-9) for precision, times in spent.items()}
+
+
+def speed_line(encoder: ExportedEncoder, rate: float, float32: float) -> str:
+    """Return the progress line for the speed of a candidate beside that of float32, in questions a second."""
+    precision = encoder.config.precision
+    path = processor_path(precision) if encoder.config.runtime == "kernel" else None
+    return (
+        f"gate: {precision}: {rate:.0f} questions a second here, {TOGETHER} together on one thread, "
+        f"{rate / float32:.2f} times float32 ({encoder.config.runtime if path is None else path})"
+    )
+
 
 # Share of the exact top-K that an index may miss, as a share of the margin. On mixed_large accuracy@5 loses half of
 # that share, so an eighth of the margin is lost and the remainder allows for chance (benchmarks/decisions.md).
@@ -71,13 +107,7 @@ def check_index_trainable(choice: IndexChoice, documents: int) -> None:
 
 
 def requested_kinds(choice: IndexChoice, documents: int, scale: float = 1.0) -> tuple[Kind, ...]:
-    """Return the kinds of index to try in order of preference; none for exact search in float32.
-
-    Args:
-        choice: Requested kind, or "auto".
-        documents: N, the number of documents in the corpus.
-        scale: Result of `scan_scale`.
-    """
+    """Return the kinds of index to try in order of preference; none for exact search in float32."""
     if choice != "auto":
         return () if INDEX_KINDS[choice].baseline else (choice,)
     graph: tuple[Kind, ...] = ("hnsw" if documents <= _MAX_GRAPH else "ivf-pq", "flat-int8")
@@ -89,10 +119,6 @@ def scan_scale(encoder: ExportedEncoder, dimension: int) -> float:
 
     That is the cost of encoding over the cost of one comparison, counted in multiplications and not in seconds, so that
     the same input gives the same release. It is at least 1: among fewer documents, a graph is no faster than a scan.
-
-    Args:
-        encoder: Encoder in float32.
-        dimension: Dimension of the searched vectors.
     """
     return max(1.0, encoder.multiplied_weights / dimension / _WEIGHTS_A_DIMENSION)
 
@@ -107,11 +133,8 @@ def try_indexes(
     queries.
 
     Args:
-        units: Sampling units of the queries that judge.
         baseline: These queries, encoded in float32 and not projected.
-        state: Configuration accepted so far, with exact search.
         kinds: Kinds of index in order of preference; of several, those that are not clearly smaller are left out.
-        gate: Settings with the margin and the confidence.
 
     Returns:
         A record for each kind that was judged, and the new state, which is as before if the gate accepts no kind.
@@ -141,13 +164,7 @@ def try_indexes(
 
 
 def build_index(kind: Kind, trial: SearchTrial, margin: float) -> AnyIndex:
-    """Build an index of the trial's documents, with the search breadth that the margin requires.
-
-    Args:
-        kind: Kind of index.
-        trial: Documents, and the queries that choose the breadth.
-        margin: Loss that the gate allows.
-    """
+    """Build an index of the trial's documents, with the search breadth that the margin requires."""
     index = build(kind, trial.documents)
     if index.breadth is not None:
         set_breadth(index, trial.flat, dense_of(trial.vectors), trial.depth, margin)
@@ -158,11 +175,7 @@ def set_breadth(index: ApproximateIndex, flat: Searchable, queries: QueryVectors
     """Set the smallest breadth that has the recall a margin requires, or the widest if none has it.
 
     Args:
-        index: Index whose breadth is set.
-        flat: Exact search of the same documents.
         queries: (q, d) float32.
-        depth: Number of results at which recall is measured.
-        margin: Loss that the gate allows.
     """
     exact = flat.search(queries, depth)
     for breadth in _BREADTHS:
@@ -177,8 +190,6 @@ def recall(index: Searchable, flat: DocumentScorer, queries: QueryVectors, exact
     """Return the mean share of the exact top-K that an index finds.
 
     Args:
-        index: Index that is measured.
-        flat: Exact scorer of its documents.
         queries: (q, d) float32.
         exact: (q, K) results of exact search.
     """
@@ -195,11 +206,6 @@ def share_found(flat: DocumentScorer, queries: QueryVectors, exact: TopK, result
 
 def search_gain(trial: SearchTrial, index: AnyIndex, projection: Projection | None = None) -> dict[str, float]:
     """Measure the size and speed of an index and of exact search.
-
-    Args:
-        trial: Queries and documents, with their exact index.
-        index: Index that is measured.
-        projection: Projection applied to queries before the search, None without one.
 
     Returns:
         Speeds with the names of `speeds`; `bytes_per_document` of the file that every search reads, and
@@ -250,15 +256,10 @@ def try_precisions(
         inputs: The data set and the settings, with the precision int8, bfloat16 or auto.
         baseline: The queries that judge, encoded in float32.
         state: Configuration accepted so far, with a float32 encoder.
-        gate: Settings with the margin and the confidence.
-        rates: Measures how fast encoders are.
 
     Returns:
         The record of the precision that was judged, if any, and the new state, which searches as before unless it is
         accepted.
-
-    Raises:
-        EncoderError: If the precision that is requested by its name cannot be had.
     """
     requested, float32 = inputs.settings.candidates.precision, state.accepted.encoder
     encoders: dict[Precision, ExportedEncoder] = {}
@@ -339,7 +340,6 @@ def golden_tolerance(baseline: SearchTrial, state: GateState) -> float:
 
     Args:
         baseline: The queries, encoded in float32.
-        state: Accepted configuration, with the same queries by its own encoder.
     """
     if state.accepted.float32 is None:
         return TOLERANCE

@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_limits
 from taugate.calibration.acceptance.baseline import GateState, RecordedProjection, SearchTrial
 from taugate.calibration.acceptance.cheaper_search import search_gain
 from taugate.calibration.metrics.inputs import CalibrationInputs
-from taugate.calibration.settings.settings import RETENTION
+from taugate.calibration.settings import RETENTION
 from taugate.evidence.acceptance import GateCandidate, RankingOutcomes, judge
 from taugate.evidence.divisions import random_folds
 from taugate.evidence.rules import MARGIN, GateSettings
@@ -37,15 +37,10 @@ _MOST_DOCUMENTS = 20_000
 
 
 class Variant(NamedTuple):
-    """A way to fit a projection and to apply it.
+    """A way to fit a projection and to apply it."""
 
-    Attributes:
-        kind: What the PCA is fitted on: queries, or queries and documents.
-        centred: Whether it applies to x − μ as in Algorithm 1, or to x as in §4.
-    """
-
-    kind: ProjectionKind
-    centred: bool
+    kind: ProjectionKind  # what the PCA is fitted on: queries, or queries and documents
+    centred: bool  # whether it applies to x − μ as in Algorithm 1, or to x as in §4
 
     def fit(self, queries: Float32, documents: Float32) -> "FittedPCA":
         """Fit the PCA on (n, d) queries, and perhaps on (N, d) documents."""
@@ -78,15 +73,10 @@ VARIANTS = (
 
 @dataclass(frozen=True)
 class FittedPCA:
-    """A projection on all components of the data.
+    """A projection on all components of the data."""
 
-    Attributes:
-        projection: Projection that keeps all components, by falling variance.
-        explained: (rank,) float64, variance along each component as a share of the total.
-    """
-
-    projection: Projection
-    explained: NDArray[np.float64]
+    projection: Projection  # projection that keeps all components, by falling variance
+    explained: NDArray[np.float64]  # (rank,) float64, variance along each component as a share of the total
 
     @property
     def rank(self) -> int:
@@ -102,8 +92,8 @@ def fit_pca(vectors: Float32) -> FittedPCA:
     the components if there are fewer queries than dimensions (Appendix E).
 
     Args:
-        vectors: (n, d) float32 embeddings, n ≥ 2: queries for query PCA, queries and documents for the paper's second
-            variant.
+        vectors: (n, d) float32 embeddings, n ≥ 2: queries for query PCA, queries and documents for the paper's
+            second variant.
     """
     count = min(len(vectors) - 1, vectors.shape[1])
     with threadpool_limits(limits=1):
@@ -117,8 +107,6 @@ def retained(retention: float, dimension: int, rank: int) -> int:
 
     Args:
         retention: r, the share of dimensions to keep, in (0, 1].
-        dimension: d, the dimension of the embeddings.
-        rank: Number of components.
     """
     return max(1, min(int(retention * dimension + 1e-9), rank))
 
@@ -135,14 +123,9 @@ def cross_validated(
     A fitting query is answered with a PCA of the fitting queries in the remaining folds, any other with one of all.
 
     Args:
-        trial: The q queries.
         fitting: Positions of the queries for fitting.
         candidates: Variants with the shares of the dimensions to keep.
         rng: Generator that draws the folds, and then the documents for fitting.
-        folds: Number of folds.
-
-    Returns:
-        The outcomes of the q queries by each candidate.
 
     Raises:
         ValueError: If there are fewer fitting queries than folds.

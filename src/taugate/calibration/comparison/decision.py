@@ -1,30 +1,113 @@
-"""Compares a new release with the current one by a promotion rule, clause by clause.
-
-Evaluate a promotion rule between two releases, clause by clause. A clause holds if the data show, with the confidence,
-that the new release is not worse than the current one by more than the margin. This is non-inferiority, not "no
-significant difference", which few queries would always give. All clauses have to hold, so each can be tested at the
-full level: if one of them is false, the rule holds no more often than that clause alone would (intersection–union test,
-Berger 1982).
-"""
+"""Decides whether a release may become the current one: what must not get worse, and the comparison that shows it."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
-from taugate.calibration.comparison.rule import MARGIN, QUANTITIES, Clause, PromotionRule, QuantitySample
 from taugate.errors import InputError, NotPromoted, ReleaseError
 from taugate.evidence.clusters import SamplingUnits, Unit
 from taugate.evidence.risk.losses import min_detectable_loss, paired_losses, sample_size_factor
-from taugate.evidence.rules import CONFIDENCE, default_margin
+from taugate.evidence.rules import CONFIDENCE, MAX_LOSS, default_margin
 from taugate.registry.catalog import current_id, find
 from taugate.release.layout import OUTCOMES, digest_of
 from taugate.release.manifest import ReleaseManifest
 from taugate.release.queries import Outcomes
 from taugate.release.search_records import GateStatement
 from taugate.release.verify import TrustedKeys, verify
+
+
+@dataclass(frozen=True)
+class QuantitySample:
+    """One number per query, in 0…1."""
+
+    values: NDArray[np.float64]  # (n,) float64
+    query: NDArray[np.uint64]  # (n,) uint64, digest of the query's text
+    clusters: NDArray[np.int64]  # (n,) int64; queries that share a document have the same number
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+
+QuantityReader = Callable[[Outcomes, int], QuantitySample]
+
+
+def _answerable(value: Callable[[Outcomes, int], NDArray[np.generic]]) -> QuantityReader:
+    return lambda outcomes, k: QuantitySample(value(outcomes, k).astype(np.float64), outcomes.query, outcomes.cluster)
+
+
+# Plain accuracy is measured at τ, on the results that users get. The second argument is K.
+QUANTITIES: dict[str, QuantityReader] = {
+    "accuracy": _answerable(lambda outcomes, k: outcomes.hit_kept),
+    "kept share": _answerable(lambda outcomes, k: outcomes.kept / k),
+    "accuracy@K": _answerable(lambda outcomes, k: outcomes.hit),
+}
+# Margin of a clause that names none: one query in a hundred, the default loss of an intended cut.
+MARGIN = MAX_LOSS
+_MIN_MARGIN = 1e-6  # showing a smaller difference takes more than a million queries
+
+
+@dataclass(frozen=True)
+class Clause:
+    """A quantity of the new release must not be lower (or higher) than the current one's by more than a margin."""
+
+    quantity: str
+    way: Literal["lower", "higher"]
+    # None for the default: MARGIN, or the smallest that the queries can show (docs/promotion.md)
+    margin: float | None = None
+
+    def __str__(self) -> str:
+        return f"{self.quantity} not {self.way} by more than {MARGIN if self.margin is None else self.margin:g}"
+
+
+@dataclass(frozen=True)
+class PromotionRule:
+    """A promotion rule; it holds if all its clauses hold."""
+
+    clauses: tuple[Clause, ...]
+
+    @classmethod
+    def from_limits(
+        cls,
+        *,
+        max_accuracy_drop: float | Literal["auto"] | None = None,
+        max_kept_increase: float | Literal["auto"] | None = None,
+    ) -> Self:
+        """Build the rule from the limits that `--max-accuracy-drop` and `--max-kept-increase` set.
+
+        "auto" stands for the default margin, which widens if the queries cannot show less; None for no limit.
+
+        Args:
+            max_kept_increase: How far the share of the K results that is kept may rise.
+        """
+        limits: list[tuple[str, float | Literal["auto"] | None, Clause]] = [
+            ("--max-accuracy-drop", max_accuracy_drop, Clause("accuracy", "lower")),
+            ("--max-kept-increase", max_kept_increase, Clause("kept share", "higher")),
+        ]
+        clauses = []
+        for option, limit, clause in limits:
+            if limit is None:
+                continue
+            if limit == "auto":
+                clauses.append(clause)
+                continue
+            if not _MIN_MARGIN <= limit < 1:
+                raise InputError(
+                    f"{option} {limit:g}: give a share of {_MIN_MARGIN:g} or more and below 1, such as 0.01"
+                )
+            clauses.append(Clause(clause.quantity, clause.way, limit))
+        if not clauses:
+            raise ValueError("a promotion rule needs at least one limit")
+        return cls(tuple(clauses))
+
+    def __str__(self) -> str:
+        """Return the rule as it is recorded, with every margin."""
+        return " and ".join(map(str, self.clauses))
+
 
 Test = Literal["paired", "two samples"]
 Finding = Literal["holds", "not shown", "worse"]
@@ -52,59 +135,35 @@ class MeasuredRelease:
 
 @dataclass(frozen=True)
 class ClauseVerdict:
-    """The verdict on one clause.
-
-    Attributes:
-        clause: With the margin that was applied.
-        widened: Whether that margin is above the default because these queries cannot show less.
-        current: Mean of the current release over queries.
-        new: Mean of the new release over queries.
-        upper: Upper limit of how much worse the new release is.
-        confidence: Of `upper`.
-        finding: "worse" if the mean is worse by more than the margin, "not shown" if only `upper` is.
-        test: Paired if both releases have the same queries.
-        unit: Unit of the mean that `upper` limits: the average query or the average document.
-        statement: The means for which the clause holds; None if it does not.
-        detectable: The value of `upper` if nothing had changed; None for two samples.
-        needed: Number of queries like these that would show that the clause holds; None if no number would.
-        queries: Number of queries of the current and of the new release.
-        documents: Number of documents that the new release's queries are about.
-    """
+    """The verdict on one clause."""
 
     clause: Clause
-    widened: bool
+    widened: bool  # whether that margin is above the default because these queries cannot show less
     current: float
     new: float
-    upper: float
+    upper: float  # upper limit of how much worse the new release is
     confidence: float
-    finding: Finding
+    finding: Finding  # "worse" if the mean is worse by more than the margin, "not shown" if only `upper` is
     test: Test
-    unit: Unit
-    statement: GateStatement | None
-    detectable: float | None
-    needed: int | None
-    queries: tuple[int, int]
-    documents: int
+    unit: Unit  # unit of the mean that `upper` limits: the average query or the average document
+    statement: GateStatement | None  # the means for which the clause holds; None if it does not
+    detectable: float | None  # the value of `upper` if nothing had changed; None for two samples
+    needed: int | None  # number of queries like these that would show that the clause holds; None if no number would
+    queries: tuple[int, int]  # number of queries of the current and of the new release
+    documents: int  # number of documents that the new release's queries are about
 
 
 @dataclass(frozen=True)
 class MeanDifference:
-    """The difference of two means: how much worse the new release is.
+    """The difference of two means: how much worse the new release is."""
 
-    Attributes:
-        mean: Measured difference, −1…1, below 0 if the new release is better.
-        upper: Upper confidence limit.
-        test: Paired if both releases have the same queries.
-        units: Sampling units of the new release's queries.
-        query_upper: Upper limit for the average query, if `upper` is for the average document and the test is paired.
-        detectable: The value of `upper` if nothing had changed; None for two samples, whose limit depends on the means.
-    """
-
-    mean: float
+    mean: float  # measured difference, −1…1, below 0 if the new release is better
     upper: float
     test: Test
     units: SamplingUnits
+    # Upper limit for the average query, if `upper` is for the average document and the test is paired
     query_upper: float | None
+    # The value of `upper` if nothing had changed; None for two samples, whose limit depends on the means
     detectable: float | None
 
 
@@ -159,13 +218,7 @@ def _inverted(sample: QuantitySample) -> QuantitySample:
 
 
 def mean_difference(old: QuantitySample, new: QuantitySample, confidence: float) -> MeanDifference:
-    """Measure how far the mean of `new` is below that of `old`; the samples are paired if their queries are the same.
-
-    Args:
-        old: At least one query.
-        new: At least one query.
-        confidence: Of the upper limit.
-    """
+    """Measure how far the mean of `new` is below that of `old`; the samples are paired if the queries are."""
     units = SamplingUnits.from_clusters(new.clusters)
     if np.array_equal(old.query, new.query):
         losses = old.values - new.values
@@ -201,24 +254,15 @@ def queries_to_show(old: QuantitySample, new: QuantitySample, margin: float, con
 
 @dataclass(frozen=True)
 class PromotionDecision:
-    """The outcome of a promotion under a rule.
-
-    Attributes:
-        rule: As requested.
-        name: Id of the new release.
-        current: Id of the current release, None before the first one.
-        verdicts: One per clause.
-        reason: Why the rule holds without verdicts.
-        optimistic: Ids of the compared releases without held-out queries; the queries that chose their threshold also
-            measured it.
-        provisional: Whether the new release is provisional.
-    """
+    """The outcome of a promotion under a rule."""
 
     rule: PromotionRule
     name: str
-    current: str | None
+    current: str | None  # id of the current release, None before the first one
     verdicts: list[ClauseVerdict]
     reason: Reason | None = None
+    # Ids of the compared releases without held-out queries; the queries that chose their threshold also measured
+    # it
     optimistic: tuple[str, ...] = ()
     provisional: bool = False
 
@@ -249,16 +293,7 @@ class PromotionDecision:
 
 
 def check_current(releases: Path, k: int) -> None:
-    """Check, before a calibration starts, that its release can be compared with the current one.
-
-    Args:
-        releases: Directory of releases.
-        k: K of the new release.
-
-    Raises:
-        InputError: If K differs, or the current release has no outcomes.
-        ReleaseError: If the current release cannot be read.
-    """
+    """Check, before a calibration starts, that its release can be compared with the current one."""
     current = current_id(releases) if releases.is_dir() else None
     if current is None:
         return
@@ -276,15 +311,7 @@ def decide_promotion(releases: Path, name: str, rule: PromotionRule, trusted: Tr
     The rule always holds if no release is current, or if the current release has the same content.
 
     Args:
-        releases: Directory of releases.
-        name: Id of the new release.
-        rule: The condition.
         trusted: Keys of which one must have signed the release; None requires no signature.
-
-    Raises:
-        InputError: If the two releases cannot be compared.
-        NotPromoted: If limits on refusals are not certified.
-        ReleaseError: If a release does not verify, or the new one has no threshold.
     """
     current = current_id(releases)
     new = measured(releases, name, trusted)
@@ -315,12 +342,7 @@ def decide_promotion(releases: Path, name: str, rule: PromotionRule, trusted: Tr
 
 
 def measured(releases: Path, name: str, trusted: TrustedKeys | None = None) -> MeasuredRelease:
-    """Verify a release of a directory, and read the outcomes of its queries.
-
-    Raises:
-        ReleaseError: If it does not verify.
-        InputError: If it has no outcomes.
-    """
+    """Verify a release of a directory, and read the outcomes of its queries."""
     release = find(releases, name)
     manifest = verify(release, trusted)
     if OUTCOMES not in manifest.files:

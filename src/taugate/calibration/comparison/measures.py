@@ -56,15 +56,10 @@ UNCHANGED = "none"  # name of no transformation
 
 @dataclass(frozen=True)
 class GeneralSet:
-    """The general set that comes with Taugate (calibration/comparison/general/README.md).
-
-    Attributes:
-        passages: Texts of the documents.
-        queries: Queries with the passages that answer them.
-    """
+    """The general set that comes with Taugate (calibration/comparison/general/README.md)."""
 
     passages: Sequence[str]
-    queries: Sequence[LabelledQuery]
+    queries: Sequence[LabelledQuery]  # queries with the passages that answer them
 
     @classmethod
     def read(cls, folder: Path = _FOLDER) -> Self:
@@ -112,7 +107,6 @@ def forgetting_words(record: ForgettingRecord, *, unmerged: bool) -> str:
     """State in one line how general questions changed, and what helps if they are worse.
 
     Args:
-        record: Record of the change.
         unmerged: Whether the encoder has trained weights that could be merged with the base's.
     """
     change = record.ndcg.change
@@ -135,8 +129,6 @@ def encode_with(encoder: ExportedEncoder, job: Job, documents: ExportedEncoder |
     """Return a function that encodes texts, or reads their embeddings from the cache.
 
     Args:
-        encoder: Encoder of queries.
-        job: Shows the progress.
         documents: Encoder of documents, None for the same.
     """
     encoders: dict[Role, ExportedEncoder] = {"query": encoder, "document": documents or encoder}
@@ -169,14 +161,8 @@ class ParaphrasedQueries:
         """Draw ten queries and write three paraphrases of each.
 
         Args:
-            queries: Queries to draw from.
             seed: Seed of the draw and of the model.
-            model: Language model, None for rules.
             advance: Called after each reply of the model.
-
-        Raises:
-            InputError: If the model writes too few paraphrases.
-            OSError: If the model does not respond.
         """
         drawn = sorted(queries, key=lambda query: sampling_key(query.id, seed))[:QUERIES]
         texts = [query.text for query in drawn]
@@ -188,28 +174,16 @@ class ParaphrasedQueries:
 
 @dataclass(frozen=True)
 class OtherTexts:
-    """Vectors, by one encoder, of texts that are neither documents nor queries; all float32 of unit length.
+    """Vectors, by one encoder, of texts that are neither documents nor queries; all float32 of unit length."""
 
-    Attributes:
-        passages: (G, d) passages of the general set.
-        questions: (G, d) questions of the general set.
-        queries: (m, d) drawn queries.
-        paraphrases: (m, n, d) paraphrases of these queries.
-    """
-
-    passages: Float32
-    questions: Float32
-    queries: Float32
-    paraphrases: Float32
+    passages: Float32  # (G, d) passages of the general set
+    questions: Float32  # (G, d) questions of the general set
+    queries: Float32  # (m, d) drawn queries
+    paraphrases: Float32  # (m, n, d) paraphrases of these queries
 
     @classmethod
     def encode(cls, paraphrased: ParaphrasedQueries, encode: Encode) -> "OtherTexts":
-        """Encode the texts, which takes a second or two.
-
-        Args:
-            paraphrased: Drawn queries with paraphrases.
-            encode: Function that encodes texts.
-        """
+        """Encode the texts, which takes a second or two."""
         general = general_set()
         questions = [query.text for query in general.queries]
         rephrased = [text for paraphrases in paraphrased.paraphrases for text in paraphrases]
@@ -249,23 +223,14 @@ class TransformedSearch(Record):
 
 
 class EncoderMeasures(Record):
-    """The measures of one encoder; those of texts are None for vectors that come with the data set.
+    """The measures of one encoder; those of texts are None for vectors that come with the data set."""
 
-    Attributes:
-        transformed: By transformation, none first (thresholds paper, Table 7).
-        power_law: Power law of the documents; None if they vary too little.
-        familiarity: DF of ten queries with three paraphrases each.
-        separation: Mean Δ_M of the documents.
-        relative_separation: The same in units of the distance between general texts.
-        everyday: Mean NDCG@10 of the general set.
-    """
-
-    transformed: dict[str, TransformedSearch]
-    power_law: PowerLawRecord | None
-    familiarity: float | None = None
-    separation: float | None = None
-    relative_separation: float | None = None
-    everyday: float | None = None
+    transformed: dict[str, TransformedSearch]  # by transformation, none first (thresholds paper, Table 7)
+    power_law: PowerLawRecord | None  # power law of the documents; None if they vary too little
+    familiarity: float | None = None  # DF of ten queries with three paraphrases each
+    separation: float | None = None  # mean Δ_M of the documents
+    relative_separation: float | None = None  # the same in units of the distance between general texts
+    everyday: float | None = None  # mean NDCG@10 of the general set
 
     @property
     def decay(self) -> float | None:
@@ -280,9 +245,7 @@ def measure_encoder(
 
     Args:
         trial: Its search of the labelled queries, by the cosine.
-        paraphrased: Queries with paraphrases.
         encode: Function that encodes texts; None for vectors that come with the data set.
-        seed: Seed of the power law's p-value.
     """
     searches = {UNCHANGED: trial} | {name: _through(trial, name) for name in TRANSFORMATIONS}
     measures = EncoderMeasures(

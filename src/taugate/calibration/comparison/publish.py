@@ -1,20 +1,33 @@
-"""Publishes a new release: signs it, promotes it if requested and if nothing is against it, and says the outcome."""
+"""Publishes a new release: signs it, promotes it if nothing is against it; compares releases for an upgrade."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from taugate.calibration.comparison.rule import MARGIN, PromotionRule
+import numpy as np
+
+from taugate.calibration.comparison.decision import (
+    MARGIN,
+    Clause,
+    ClauseVerdict,
+    PromotionRule,
+    evaluate_rule,
+    measured,
+)
 from taugate.calibration.formats import fixed
-from taugate.errors import EngineUnavailable, NotPromoted, TaugateError
+from taugate.errors import EngineUnavailable, InputError, NotPromoted, TaugateError
 from taugate.evidence.abstention.words import limits_remedy
 from taugate.evidence.rules import ThresholdRule
+from taugate.policy.policy import POLICIES
 from taugate.registry import promotion
 from taugate.registry.promotion import SatisfiedRule
 from taugate.registry.signing import sign
+from taugate.release.layout import REFERENCE
 from taugate.release.manifest import ReleaseManifest
-from taugate.release.verify import TrustedKeys, verify
+from taugate.release.outcome_records import PolicyRecord
+from taugate.release.queries import Reference
+from taugate.release.verify import TrustedKeys, is_of_run, verify
 from taugate.storage.files import Json
 
 if TYPE_CHECKING:  # comparing needs the extra `calibration`, and signing `cryptography`; not every command has them
@@ -36,35 +49,17 @@ PROVISIONAL = "promotion: the current release is now provisional, because its th
 
 @dataclass(frozen=True)
 class Promotion:
-    """The promotion that the user requested for a new release.
-
-    Attributes:
-        requested: Whether to promote at all.
-        rule: Rule that has to hold against the current release; None for no rule.
-        force: Promote even if the evidence is against the release.
-        new_encoder: Promote even if the encoder is not that of the current release.
-        key: Private key to sign the release with, None for no signature.
-        trusted: Keys of which one must have signed the release; None requires no signature.
-    """
+    """The promotion that the user requested for a new release."""
 
     requested: bool = True
-    rule: PromotionRule | None = None
-    force: bool = False
-    new_encoder: bool = False
-    key: "Ed25519PrivateKey | None" = None
-    trusted: TrustedKeys | None = None
+    rule: PromotionRule | None = None  # rule that has to hold against the current release; None for no rule
+    force: bool = False  # promote even if the evidence is against the release
+    new_encoder: bool = False  # promote even if the encoder is not that of the current release
+    key: "Ed25519PrivateKey | None" = None  # private key to sign the release with, None for no signature
+    trusted: TrustedKeys | None = None  # keys of which one must have signed the release; None requires no signature
 
     def check(self, releases: Path, k: int) -> None:
-        """Check, before any work, that the rule can compare a new release with the current one.
-
-        Args:
-            releases: The releases directory.
-            k: Documents retrieved for each query in the new release.
-
-        Raises:
-            InputError: As `check_current` does.
-            ReleaseError: As `check_current` does.
-        """
+        """Check, before any work, that the rule can compare a new release with the current one."""
         if self.rule is not None:
             from taugate.calibration.comparison.decision import check_current
 
@@ -73,22 +68,14 @@ class Promotion:
 
 @dataclass(frozen=True)
 class Published:
-    """How publishing a release ended.
-
-    Attributes:
-        promoted: Whether the release is current now.
-        code: Exit code of the command.
-        message: Why the release is not promoted; None if it is, if no promotion was requested, or if the rule decided.
-        reason: Why, in a word or two.
-        decision: The comparison under the promotion rule, if there was one.
-        provisional: Whether the promoted release is provisional.
-    """
+    """How publishing a release ended."""
 
     promoted: bool = False
     code: int = 0
+    # Why the release is not promoted; None if it is, if no promotion was requested, or if the rule decided
     message: str | None = None
     reason: str | None = None
-    decision: "PromotionDecision | None" = None
+    decision: "PromotionDecision | None" = None  # the comparison under the promotion rule, if there was one
     provisional: bool = False
 
     @property
@@ -116,8 +103,6 @@ def publish(
     """Sign a release, and promote it if that is requested and its evidence, the rule and the trial allow it.
 
     Args:
-        release: Folder of the new release.
-        requested: The requested promotion.
         against: The end without a promotion, if the command itself has a reason against it.
         satisfied: What the command has shown, for the history; a promotion rule replaces it.
         trial: Tries the release once nothing else is against it; returns an objection or None.
@@ -169,12 +154,7 @@ def _promote(
 
 
 def unfit(manifest: ReleaseManifest, rule: ThresholdRule) -> Published | None:
-    """Explain why a release cannot be promoted, whichever release is current; None if it can.
-
-    Args:
-        manifest: ReleaseManifest of the new release.
-        rule: The requested threshold rule.
-    """
+    """Explain why a release cannot be promoted, whichever release is current; None if it can."""
     refusal = manifest.refusal
     uncertified = None if refusal is None or refusal.certified else refusal.limits
     advice = None if uncertified is None else limits_remedy(uncertified, manifest.data)
@@ -198,12 +178,7 @@ def unfit(manifest: ReleaseManifest, rule: ThresholdRule) -> Published | None:
 
 
 def report(decision: "PromotionDecision", say: Callable[[str], object]) -> int:
-    """Report for each clause whether it holds, and what to do next; returns the exit code.
-
-    Args:
-        decision: The comparison.
-        say: Prints one line.
-    """
+    """Report for each clause whether it holds, and what to do next; returns the exit code."""
     for line in _lines(decision):
         say(line)
     if decision.holds:
@@ -220,7 +195,6 @@ def as_json(rule: PromotionRule, ending: Published) -> dict[str, Json]:
     """Return the object `promotion` of `taugate calibrate --json`.
 
     Args:
-        rule: The requested promotion rule.
         ending: How publishing ended; without a decision, the release could not be promoted under any rule.
     """
     decision = ending.decision
@@ -305,3 +279,68 @@ def _clause(verdict: "ClauseVerdict") -> dict[str, Json]:
         "queries_needed": verdict.needed,
         "queries": list(verdict.queries),
     }
+
+
+# What the new retriever finds, what its gate loses, and what that costs, each with the default margin.
+_RULE = PromotionRule((Clause("accuracy@K", "lower"), Clause("accuracy", "lower"), Clause("kept share", "higher")))
+
+
+@dataclass(frozen=True)
+class Upgrade:
+    """A change from one retriever to another."""
+
+    old: ReleaseManifest
+    new: ReleaseManifest
+    # Verdicts on the new retriever and its gate; empty if the two releases cannot be compared
+    verdicts: list[ClauseVerdict]
+    kept: tuple[float, float]  # mean number of results that the old and the new release keep of the K
+    # Threshold of the new policy that keeps as many results as the old release; None if refusals of whole queries
+    # decide as well, or the new release has no threshold
+    equal_tau: float | None
+
+    @classmethod
+    def between(cls, old: Path, new: Path) -> Self | None:
+        """Compare two releases by their folders; None unless both were calibrated on runs."""
+        if not (is_of_run(old) and is_of_run(new)):
+            return None
+        before, after = measured(old.parent, old.name), measured(new.parent, new.name)
+        references = Reference.load(old / REFERENCE), Reference.load(new / REFERENCE)
+        kept_before, kept_after = (float(reference.kept.mean()) for reference in references)
+        try:
+            verdicts = evaluate_rule(_RULE, before, after)
+        except InputError:  # another K
+            verdicts = []
+        equal_tau = None
+        refusals = (before.manifest.refusal, after.manifest.refusal)
+        if all(refusal is None or refusal.limits is None for refusal in refusals):
+            equal_tau = threshold_that_keeps(kept_before, references[1], after.manifest.policy)
+        return cls(before.manifest, after.manifest, verdicts, (kept_before, kept_after), equal_tau)
+
+    def sentences(self) -> list[str]:
+        """Say what the upgrade changes, a line each."""
+        lines = [verdict_sentence(verdict) for verdict in self.verdicts]
+        old, new = self.old.policy, self.new.policy
+        if self.equal_tau is not None and old.tau is not None and new.tau is not None:
+            lines.append(
+                f"old {_threshold(old, old.tau)} keeps {self.kept[0]:.2f} of {old.k} results, as new "
+                f"{_threshold(new, self.equal_tau)} does; the new release has τ {fixed(new.tau)}, which keeps "
+                f"{self.kept[1]:.2f}"
+            )
+        return lines
+
+
+def threshold_that_keeps(kept: float, reference: Reference, policy: PolicyRecord) -> float | None:
+    """Return the threshold of a policy that keeps a mean number of results of the calibration queries.
+
+    With equal decision scores it keeps the next larger number. None if the policy has no threshold, or the release
+    lacks the relevance of its calibration queries.
+    """
+    score = POLICIES[policy.kind]
+    if policy.tau is None or (score.needs_model and reference.relevance is None):
+        return None
+    decisions = np.sort(score.decide(reference.top, reference.relevance), axis=None)[::-1]
+    return float(decisions[max(1, round(kept * len(reference))) - 1])
+
+
+def _threshold(policy: PolicyRecord, tau: float) -> str:
+    return f"τ {fixed(tau)} ({policy.kind})"

@@ -35,24 +35,14 @@ Digests = NDArray[np.bytes_]
 
 @dataclass(frozen=True, slots=True)
 class CachedEmbedding:
-    """One embedding.
+    """One embedding."""
 
-    Attributes:
-        vector: (d,) float32.
-        truncated: Whether its text was longer than the encoder reads.
-    """
-
-    vector: Float32
-    truncated: bool
+    vector: Float32  # (d,) float32
+    truncated: bool  # whether its text was longer than the encoder reads
 
 
 class EmbeddingCache(SqliteCache):
-    """Embeddings of one encoder, keyed by the SHA-256 of the text with its prompt.
-
-    Args:
-        path: The SQLite file.
-        dimension: d, of the vectors.
-    """
+    """Embeddings of one encoder, keyed by the SHA-256 of the text with its prompt."""
 
     def __init__(self, path: Path, dimension: int) -> None:
         super().__init__(path, "embedding", truncated="INTEGER", vector="BLOB")
@@ -98,17 +88,10 @@ def _processor() -> str:
 
 @dataclass(frozen=True, eq=False)
 class CorpusDigests:
-    """Digests of the N passages of a corpus, in corpus order; each array is (N,).
-
-    Attributes:
-        ids: Digests of the passage ids.
-        documents: Digests of the ids of the documents that the passages belong to.
-        contents: Digests of all fields except the id.
-        texts: Digests of the encoded texts.
-    """
+    """Digests of the N passages of a corpus, in corpus order; each array is (N,)."""
 
     ids: Digests
-    documents: Digests
+    documents: Digests  # digests of the ids of the documents that the passages belong to
     contents: Digests
     texts: Digests
 
@@ -136,11 +119,7 @@ class CorpusDigests:
         return isinstance(name, str) and bool(_places(self._names, _digests([name]))[0] >= 0)
 
     def positions(self, names: Collection[str]) -> dict[str, list[int]]:
-        """Return the ascending positions of passages by id; a document's id has those of all its passages.
-
-        Args:
-            names: Ids of passages or documents; unknown ids are left out.
-        """
+        """Return the ascending positions of passages by id; a document's id has those of all its passages."""
         listed = [*names]
         digests = _digests(listed)
         order = np.argsort(digests)
@@ -158,26 +137,17 @@ class CorpusDigests:
 
 @dataclass(frozen=True)
 class CorpusChanges:
-    """The difference between an old corpus and a new one.
-
-    Attributes:
-        added: Number of documents.
-        changed: Number of documents with any change, metadata included.
-        removed: Number of documents.
-        reordered: Whether documents in both corpora have changed their order.
-        sources: (N,) int64, for each document of the new corpus the position of an old one with the same encoded text;
-            UNKNOWN if the text has to be encoded.
-        missing_copies: By position in the old corpus, how many copies of its text the new corpus lacks.
-        extra_copies: By position in the new corpus, how many copies of its text the old corpus lacks.
-    """
+    """The difference between an old corpus and a new one."""
 
     added: int
     changed: int
     removed: int
-    reordered: bool
+    reordered: bool  # whether documents in both corpora have changed their order
+    # (N,) int64, for each document of the new corpus the position of an old one with the same encoded text;
+    # UNKNOWN if the text has to be encoded
     sources: NDArray[np.int64]
-    missing_copies: dict[int, int]
-    extra_copies: dict[int, int]
+    missing_copies: dict[int, int]  # by position in the old corpus, how many copies of its text the new corpus lacks
+    extra_copies: dict[int, int]  # by position in the new corpus, how many copies of its text the old corpus lacks
 
     @classmethod
     def between(cls, old: CorpusDigests, new: CorpusDigests) -> Self:
@@ -218,15 +188,10 @@ class ReusableRows(NamedTuple):
 
 @dataclass(frozen=True)
 class ReusableVectors:
-    """Vectors of an earlier corpus by the same encoder.
+    """Vectors of an earlier corpus by the same encoder."""
 
-    Attributes:
-        sources: (N,) int64, as in CorpusChanges.
-        vectors: (M, d), vectors of the earlier corpus, read by position.
-    """
-
-    sources: NDArray[np.int64]
-    vectors: Vectors
+    sources: NDArray[np.int64]  # (N,) int64, as in CorpusChanges
+    vectors: Vectors  # (M, d), vectors of the earlier corpus, read by position
 
     def __len__(self) -> int:
         """Number of the N documents that need not be encoded."""
@@ -237,7 +202,6 @@ class ReusableVectors:
 
         Args:
             first: Position of the shard's first row.
-            count: Number of its rows.
         """
         sources = self.sources[first : first + count]
         places = np.flatnonzero(sources != UNKNOWN)
@@ -246,16 +210,10 @@ class ReusableVectors:
 
 @dataclass(frozen=True, eq=False)
 class _Texts:
-    """The distinct texts of a corpus, ascending by digest.
-
-    Attributes:
-        distinct: Digests.
-        first: First position of each text.
-        count: Number of its copies.
-    """
+    """The distinct texts of a corpus, ascending by digest."""
 
     distinct: Digests
-    first: NDArray[np.int64]
+    first: NDArray[np.int64]  # first position of each text
     count: NDArray[np.int64]
 
     @classmethod

@@ -30,13 +30,7 @@ _FIRST_PIECE = 4096  # tokens, before the encoder's speed has been measured
 
 @contextmanager
 def naming_refused(config: EncoderConfig, role: Role, texts: Iterable[tuple[str, str]]) -> Iterator[None]:
-    """Name the text in a TextRefused.
-
-    Args:
-        config: Configuration of the encoder.
-        role: Query or document.
-        texts: Names and texts.
-    """
+    """Name the text in a TextRefused."""
     try:
         yield
     except TextRefused as error:
@@ -47,19 +41,12 @@ def naming_refused(config: EncoderConfig, role: Role, texts: Iterable[tuple[str,
 
 @dataclass(frozen=True)
 class Embeddings:
-    """Vectors of n texts.
+    """Vectors of n texts."""
 
-    Attributes:
-        vectors: (n, d) float32.
-        lengths: (n,) bytes of each text in UTF-8.
-        truncated: Number of texts longer than the encoder reads.
-        encoded: Number of texts that were not in the cache.
-    """
-
-    vectors: Float32
-    lengths: NDArray[np.int64]
+    vectors: Float32  # (n, d) float32
+    lengths: NDArray[np.int64]  # (n,) bytes of each text in UTF-8
     truncated: int
-    encoded: int
+    encoded: int  # number of texts that were not in the cache
 
 
 def encode(
@@ -68,10 +55,6 @@ def encode(
     """Embed texts in order, encoding each distinct text once, and none that the cache has.
 
     Args:
-        encoder: The encoder.
-        texts: `total` texts.
-        total: Number of texts.
-        role: Query or document.
         cache: The encoder's cache; finished vectors are added every few seconds.
         job: Shows the progress; its stage "encode" grows by the time spent in the encoder and the tokenizer.
     """
@@ -172,29 +155,17 @@ class EncodedNearMisses:
 
 @dataclass(frozen=True)
 class EncodedTexts:
-    """Vectors of a data set, in its order.
+    """Vectors of a data set, in its order."""
 
-    Attributes:
-        documents: (N, d) float32, in memory or not.
-        answerable: (n, d) float32.
-        unanswerable: (u, d) float32.
-        off_topic: (o, d) float32, questions about other subjects.
-        lengths: (N,) int64 bytes of each document's text, title included, by position.
-        truncated_documents: Number of documents longer than the encoder reads.
-        unjudged: (N', d) float32, queries without judgements; None if not requested.
-        generated: (g, d) float32; None if not requested.
-        near_misses: None if not requested.
-    """
-
-    documents: CorpusVectors
-    answerable: QueryVectors
-    unanswerable: QueryVectors
-    off_topic: QueryVectors
-    lengths: Lengths
+    documents: CorpusVectors  # (N, d) float32, in memory or not
+    answerable: QueryVectors  # (n, d) float32
+    unanswerable: QueryVectors  # (u, d) float32
+    off_topic: QueryVectors  # (o, d) float32, questions about other subjects
+    lengths: Lengths  # (N,) int64 bytes of each document's text, title included, by position
     truncated_documents: int
-    unjudged: QueryVectors | None = None
-    generated: QueryVectors | None = None
-    near_misses: EncodedNearMisses | None = None
+    unjudged: QueryVectors | None = None  # (N', d) float32, queries without judgements; None if not requested
+    generated: QueryVectors | None = None  # (g, d) float32; None if not requested
+    near_misses: EncodedNearMisses | None = None  # None if not requested
 
     def with_queries(self, change: Callable[[str, QueryVectors], QueryVectors]) -> Self:
         """Change the vectors of every kind of query but near misses; `change` takes a field's name and value."""
@@ -210,15 +181,10 @@ class EncodedTexts:
 
 @dataclass(frozen=True)
 class EncodedDataset(EncodedTexts):
-    """Vectors of a data set, all in memory.
+    """Vectors of a data set, all in memory."""
 
-    Attributes:
-        documents: (N, d) float32.
-        lengths: (N,) int64.
-    """
-
-    documents: Float32
-    lengths: NDArray[np.int64]
+    documents: Float32  # (N, d) float32
+    lengths: NDArray[np.int64]  # (N,) int64
 
 
 Encoded = TypeVar("Encoded", bound=EncodedTexts)
@@ -234,11 +200,7 @@ def encode_dataset(
     """Encode documents and queries.
 
     Args:
-        dataset: Documents and queries.
         encoder: Encoder of the queries, and of the documents unless they have their own.
-        cache: Cache of `encoder`.
-        job: Reports progress and warnings, and times the stages.
-        document_encoder: Encoder of the documents if it is another one.
     """
     if dataset.vectors is not None:
         return own_dataset(dataset, dataset.vectors, job)
@@ -282,8 +244,6 @@ def with_words(encoded: Encoded, dataset: Dataset, rule: WordRule = RULE) -> Enc
     """Add the words of all queries of a data set to their vectors, for a score with a lexical part.
 
     Args:
-        encoded: Vectors of the data set, without near misses.
-        dataset: The data set.
         rule: Rule of the index that the words are looked up in.
     """
     texts = query_texts(dataset) | {"off_topic": dataset.off_topic_texts}
@@ -311,10 +271,6 @@ def encode_near_misses(
     """Make near misses from the answerable queries, and encode them as queries are searched.
 
     Args:
-        dataset: Documents and queries.
-        encoder: Encoder of the queries.
-        projection: Projection of the vectors, None without one.
-        seed: Seed of the near misses.
         job: Its stage "encode" grows by the time spent in the encoder.
         rule: Rule of the index of words; None if the score has no lexical part.
     """
@@ -339,17 +295,11 @@ class VectorsByKind(TypedDict):
 
 @dataclass(frozen=True)
 class EncodedQueries:
-    """Vectors of the queries of a data set.
-
-    Attributes:
-        vectors: The vectors.
-        total: Number of queries without the off-topic ones.
-        encoded: Number of these that were not in the cache.
-    """
+    """Vectors of the queries of a data set."""
 
     vectors: VectorsByKind
     total: int
-    encoded: int
+    encoded: int  # number of these that were not in the cache
 
 
 def encode_queries(dataset: Dataset, encoder: ExportedEncoder, cache: EmbeddingCache, job: Job) -> EncodedQueries:

@@ -40,9 +40,6 @@ def encoder_fit(
     """Measure how an encoder misfits the texts of a data set; None if it fits.
 
     Args:
-        dataset: Documents and queries.
-        document_encoder: Usually the same as `query_encoder`.
-        query_encoder: Encoder of the queries.
         trained: The similarity that the encoder was trained for, None for cosine.
     """
     examined, unreadable, indistinct = _documents(dataset.documents, document_encoder)
@@ -92,13 +89,7 @@ def trained_similarity(name_or_path: str) -> TrainedSimilarity | None:
 
 
 def encoder_fit_warnings(record: EncoderFitRecord | None, encoder: str, window: int) -> list[str]:
-    """Return one sentence per problem; none if the record is None.
-
-    Args:
-        record: From the release.
-        encoder: Name of the encoder.
-        window: Number of tokens that it reads of a query.
-    """
+    """Return one sentence per problem; none if the record is None."""
     if record is None:
         return []
     warnings = []
@@ -145,15 +136,7 @@ def check_round_trips(
     The whole corpus is encoded; its vectors go to the cache, so a later calibration reuses them.
 
     Args:
-        corpus: Path of corpus.jsonl.
-        passages: Number of passages in the corpus.
         queries: Text of each query, and the id of its source passage.
-        encoder: Name or path of a model.
-        k: K, number of passages that a search returns.
-        job: Shows the progress.
-
-    Returns:
-        For each query, whether it retrieves its source passage.
 
     Raises:
         EncoderError: If the encoder cannot be loaded.

@@ -67,11 +67,9 @@ def encode_tokens(
     """Write the token vectors of all documents to a file.
 
     Args:
-        encoder: Encodes the documents.
         documents: The documents by position.
-        path: The file.
-        job: Shows the progress.
-        earlier: Vectors that need not be computed, and the weights of tokens, which an update keeps; None if all do.
+        earlier: Vectors that need not be computed, and the weights of tokens, which an update keeps; None if all
+            do.
     """
     if earlier is not None:
         weights = earlier.vectors.weights
@@ -111,10 +109,6 @@ def rarity(documents: Iterable[Sequence[int]], vocabulary: int) -> Float32:
     """Return the weight of each token id, (vocabulary,) float32: log((N + 1) / (n + ½)) if n of N documents have it.
 
     A token that no document has weighs as one that a single document has, so that no weight tells of one document.
-
-    Args:
-        documents: Token ids of the documents.
-        vocabulary: Number of token ids.
     """
     counts, size = np.zeros(vocabulary, dtype=np.int64), 0
     for size, ids in enumerate(documents, start=1):  # noqa: B007 (counts them)
@@ -125,36 +119,25 @@ def rarity(documents: Iterable[Sequence[int]], vocabulary: int) -> Float32:
 
 @dataclass(frozen=True)
 class RequestedReranker:
-    """A reranker to try.
+    """A reranker to try."""
 
-    Attributes:
-        reranker: The model or the endpoint, to which `over` gives the documents.
-        model: Name of the model in requests to an endpoint; None without an endpoint, or if they name none.
-        gated: Whether it is used only if the gate accepts it.
-        adaptation: Record of a reranker that `taugate adapt` trained; None for others.
-    """
-
+    # The model or the endpoint, to which `over` gives the documents
     reranker: CrossEncoder | TokenEncoder | RerankerEndpoint
-    model: str | None
-    gated: bool
-    adaptation: RerankerAdaptation | None = None
+    model: str | None  # name of the model in requests to an endpoint; None without an endpoint, or if they name none
+    gated: bool  # whether it is used only if the gate accepts it
+    adaptation: RerankerAdaptation | None = None  # record of a reranker that `taugate adapt` trained; None for others
 
     @classmethod
     def find(cls, choice: str, encoder: str | None, releases: Path) -> Self | None:
         """Find a reranker by the value of --rerank.
 
         Args:
-            choice: `auto`, `auto:MODEL` or MODEL, which is a folder, a name on the hub, `endpoint`, `endpoint:NAME`, or
-                `late` for the token vectors of the encoder.
+            choice: `auto`, `auto:MODEL` or MODEL, which is a folder, a name on the hub, `endpoint`,
+                `endpoint:NAME`, or `late` for the token vectors of the encoder.
             encoder: Name or path of the encoder; None with own vectors.
-            releases: The directory of releases.
 
         Returns:
             None if `auto` finds neither a reranker in the encoder's folder nor one in the current release.
-
-        Raises:
-            InputError: If no endpoint is configured, or `late` has no encoder.
-            EncoderError: If the model does not exist, or cannot be exported.
         """
         automatic, _, named = choice.partition(":") if choice.startswith(f"{_AUTO}:") else ("", "", choice)
         if choice == _AUTO:
@@ -195,8 +178,6 @@ class RequestedReranker:
 
         Args:
             documents: The documents by position.
-            spool: Folder for their token vectors, in the file TOKEN_VECTORS.
-            job: Shows the progress.
             earlier: Token vectors that need not be computed.
         """
         if not isinstance(self.reranker, TokenEncoder):
@@ -219,12 +200,8 @@ def exported_reranker(name_or_path: str, *, of_encoder: bool = False) -> Path:
     """Return the folder of an exported reranker, which is exported once and cached.
 
     Args:
-        name_or_path: Name of a model, or a folder: of an exported reranker, of a CrossEncoder or MultiVectorEncoder of
-            sentence-transformers, or of a model of late interaction by PyLate or ColBERT.
-        of_encoder: Whether it is an encoder, whose token vectors are compared.
-
-    Raises:
-        EncoderError: If the model does not exist, or cannot be exported.
+        name_or_path: Name of a model, or a folder: of an exported reranker, of a CrossEncoder or MultiVectorEncoder
+            of sentence-transformers, or of a model of late interaction by PyLate or ColBERT.
     """
     path = Path(name_or_path)
     if not of_encoder and _is_exported(path):
@@ -264,12 +241,8 @@ def cheaper_reranker(
 
     Args:
         reranker: The reranker in float32.
-        precision: Precision of the weights.
         texts: Documents of the user, by which int8 weights are chosen. The beginning of each is a query: of a
             cross-encoder in a pair with the document and in one with the next document, else alone.
-
-    Raises:
-        EncoderError: If it is not BERT-like, or this machine has no kernel or would be slow.
     """
     name = reranker.config.name
     if processor_path(precision) is None:

@@ -50,9 +50,6 @@ class ShardedColumn:
     """One array of all shards, joined along its first axis and read by position.
 
     Args:
-        folder: Folder with the shards.
-        record: List of the shards.
-        name: Name of the array.
         width: Width of a row; 0 for an array of shape (N,).
     """
 
@@ -85,7 +82,6 @@ class ShardedColumn:
         """Return rows of one shard: a small share row by row, a larger share by reading the whole shard.
 
         Args:
-            number: Number of the shard.
             rows: Ascending and distinct; None for all rows, as a read-only array that needs no copy.
         """
         shard = self._record.shards[number]
@@ -107,10 +103,8 @@ class ShardedVectors:
     """The vectors of an encoded corpus of N documents: `Vectors` of retrieval.vectors.similarity.
 
     Attributes:
-        record: List of the shards.
         shape: (N, d).
         lengths: (N,) int64 bytes of each text, by position.
-        truncated: Number of texts longer than the encoder reads.
     """
 
     def __init__(self, folder: Path, record: EncodingRecord) -> None:
@@ -125,14 +119,7 @@ class ShardedVectors:
         """Open a finished encoding after checking the digest of every shard.
 
         Args:
-            location: A folder, or a URL whose shards are copied first.
-            encoder_sha256: Digest of the encoder that must have made the vectors.
             spool: A folder for the copy, which has to outlive the result.
-
-        Raises:
-            InputError: If the encoding is unfinished, damaged, or of another encoder, or the disk is too full.
-            StoreError: If object storage fails.
-            OSError: If a file cannot be read or written.
         """
         place = open_place(location)
         record = read_record(place)
@@ -149,21 +136,12 @@ class ShardedVectors:
             _fetch(place, shard, None if local else spool / shard_name(shard.key), record.dimension)
         opened = cls(Path(location) if local else spool, record)
         for number in range(len(record.shards)):
-            opened.check_layout(number)
+            for column in (opened._vectors, opened.lengths):  # raises if the arrays do not match the record
+                column[np.array([number * opened.record.shard_rows])]
         return opened
 
-    def check_layout(self, number: int) -> None:
-        """Raise InputError if the arrays of shard `number` do not match the record."""
-        for column in (self._vectors, self.lengths):
-            column[np.array([number * self.record.shard_rows])]
-
     def check_corpus(self, location: str, spool: Path) -> None:
-        """Raise InputError unless these are the vectors of the corpus in `spool`.
-
-        Args:
-            location: Location of the encoding, for the error message.
-            spool: Folder with the corpus, as DocumentWriter wrote it.
-        """
+        """Raise InputError unless these are the vectors of the corpus in `spool`."""
         keys = [shard.key for shard in corpus_shards(spool, self.record.encoder, self.record.shard_rows)]
         for number, (key, shard) in enumerate(zip(keys, self.record.shards, strict=False)):
             if key != shard.key:
@@ -196,11 +174,7 @@ def _check_free_space(location: str, record: EncodingRecord, spool: Path) -> Non
 
 
 def _fetch(place: Place, shard: ShardRecord, path: Path | None, dimension: int) -> None:
-    """Check the digest of a shard, and copy it to `path` unless that is None.
-
-    Raises:
-        InputError: If the shard is missing or damaged.
-    """
+    """Check the digest of a shard, and copy it to `path` unless that is None."""
     name, max_bytes = shard_name(shard.key), shard_bytes(shard.rows, dimension)
     try:
         if path is None:
@@ -219,11 +193,7 @@ def _fetch(place: Place, shard: ShardRecord, path: Path | None, dimension: int) 
 
 
 def _start(descriptor: int, shard: ShardRecord, name: str, row: tuple[int, ...]) -> int:
-    """Return the offset of an array in a shard's file, in bytes.
-
-    Raises:
-        InputError: If the file has another layout.
-    """
+    """Return the offset of an array in a shard's file, in bytes."""
     try:
         length = int.from_bytes(_pread(descriptor, 0, 8), "little")
         header = orjson.loads(_pread(descriptor, 8, min(length, HEADER_BYTES)))[name]
@@ -237,11 +207,7 @@ def _start(descriptor: int, shard: ShardRecord, name: str, row: tuple[int, ...])
 
 
 def _pread(descriptor: int, start: int, size: int) -> bytes:
-    """Read exactly `size` bytes from `start`.
-
-    Raises:
-        ReleaseError: If the file is shorter.
-    """
+    """Read exactly `size` bytes from `start`."""
     parts, left = [], size
     while left:
         part = os.pread(descriptor, left, start + size - left)
@@ -258,15 +224,8 @@ def encode_in_shards(
     """Encode documents into a folder of the spool, or open vectors that `taugate encode` wrote, and encode the queries.
 
     Args:
-        dataset: Documents and queries.
-        encoders: Encoders of queries and documents.
-        existing: Folder or URL with all vectors, which `taugate encode` wrote, or vectors of some documents; None to
-            encode all documents now.
-        spool: Folder with the texts, which has to outlive the result.
-        job: Reports progress and warnings, and times the stages.
-
-    Returns:
-        The data set, and the vectors of its documents.
+        existing: Folder or URL with all vectors, which `taugate encode` wrote, or vectors of some documents; None
+            to encode all documents now.
 
     Raises:
         InputError: If the embeddings are of other documents or of another encoder.

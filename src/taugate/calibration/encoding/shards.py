@@ -47,17 +47,7 @@ class ShardRecord(BaseModel):
 
 
 class EncodingRecord(BaseModel):
-    """Content of `encoding.json`.
-
-    Attributes:
-        version: Version of the layout.
-        encoder: SHA-256 of the encoder's files.
-        dimension: d, length of a vector.
-        rows: N, number of documents.
-        shard_rows: Rows of every shard but the last.
-        shards: In corpus order.
-        digest: SHA-256 of that list, the same for any number of workers.
-    """
+    """Content of `encoding.json`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -67,19 +57,12 @@ class EncodingRecord(BaseModel):
     rows: int = Field(ge=1)
     shard_rows: int = Field(ge=1)
     shards: tuple[ShardRecord, ...]
-    digest: str = _SHA256
+    digest: str = _SHA256  # SHA-256 of that list, the same for any number of workers
 
 
 @dataclass(frozen=True)
 class CorpusShard:
-    """The documents of a shard as a slice of the corpus file.
-
-    Attributes:
-        key: Key of the shard.
-        start: Offset in bytes.
-        size: Length in bytes.
-        rows: Number of documents.
-    """
+    """The documents of a shard as a slice of the corpus file."""
 
     key: str
     start: int
@@ -103,13 +86,7 @@ def shard_bytes(rows: int, dimension: int) -> int:
 
 
 def corpus_shards(spool: Path, encoder_sha256: str, shard_rows: int = SHARD_ROWS) -> Iterator[CorpusShard]:
-    """Yield the shards of a corpus in order.
-
-    Args:
-        spool: Folder with the corpus, as DocumentWriter wrote it.
-        encoder_sha256: Digest of the encoder's files.
-        shard_rows: Documents per shard.
-    """
+    """Yield the shards of a corpus in order."""
     start = 0
     with (spool / TEXTS).open("rb") as file:
         while lines := list(islice(file, shard_rows)):
@@ -133,13 +110,7 @@ def encode_shard(
     bool, whether the text is longer than the encoder reads.
 
     Args:
-        encoder: The encoder of documents.
-        documents: The documents as JSON lines.
-        progress: Called with the number of texts just encoded.
         reusable: Rows that need not be encoded.
-
-    Raises:
-        EncoderError: If the encoder fails.
     """
     names = {document.id: document.encoded_text for document in map(read_document, documents.splitlines())}
     texts = [*names.values()]
@@ -168,13 +139,7 @@ def _completed(
 
 
 def finished_shard(place: Place, shard: CorpusShard, dimension: int) -> ShardRecord | None:
-    """Return the record of a shard that is already complete; None if it has to be encoded.
-
-    Args:
-        place: Location of the encoding.
-        shard: The shard.
-        dimension: Length of a vector.
-    """
+    """Return the record of a shard that is already complete; None if it has to be encoded."""
     max_bytes = shard_bytes(shard.rows, dimension)
     size = place.size(shard.name)
     if size is None or size > max_bytes:
@@ -190,13 +155,7 @@ def finished_shard(place: Place, shard: CorpusShard, dimension: int) -> ShardRec
 
 
 def shard_record(shard: CorpusShard, content: bytes, truncated: NDArray[np.generic]) -> ShardRecord:
-    """Return the record of a shard.
-
-    Args:
-        shard: The shard.
-        content: Content of its file.
-        truncated: (m,) bool, whether each text was truncated.
-    """
+    """Return the record of a shard; `truncated`: (m,) bool, whether each text was truncated."""
     return ShardRecord(
         key=shard.key,
         sha256=hashlib.sha256(content).hexdigest(),
@@ -228,14 +187,7 @@ def write_shard(
 def write_record(
     place: Place, encoder: ExportedEncoder, shards: Iterable[ShardRecord], shard_rows: int = SHARD_ROWS
 ) -> EncodingRecord:
-    """Finish an encoding by writing the record of its shards.
-
-    Args:
-        place: Location of the encoding.
-        encoder: The encoder that made the vectors.
-        shards: In corpus order.
-        shard_rows: Rows of every shard but the last.
-    """
+    """Finish an encoding by writing the record of its shards."""
     listed = tuple(shards)
     record = EncodingRecord(
         version=VERSION,

@@ -7,8 +7,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal, Self
 
-from taugate.calibration.encoding.endpoint_source import EndpointOptions, endpoint_encoder, is_endpoint
-from taugate.calibration.encoding.input_options import InputOptions, write_with_config
+from taugate.calibration.encoding.encoder_options import (
+    EndpointOptions,
+    InputOptions,
+    endpoint_encoder,
+    is_endpoint,
+    write_with_config,
+)
 from taugate.calibration.export.encoders import EncoderExport
 from taugate.errors import EncoderError, InputError
 from taugate.registry.promotion import current_encoder_name, encoder_differs
@@ -38,19 +43,14 @@ _PROBES = ["threshold", "What is the warranty period for a new roof?"]  # of two
 
 @dataclass(frozen=True)
 class RequestedEncoder:
-    """The encoder that a command requests.
-
-    Attributes:
-        name: Name or path of the model.
-        new: Whether it may differ from the current release's encoder: if the user named it, or if nothing is promoted.
-            A default must not change the encoder in service.
-        input_options: What it reads.
-        endpoint_options: Its model and key if it is behind an endpoint.
-    """
+    """The encoder that a command requests."""
 
     name: str
+    # Whether it may differ from the current release's encoder: if the user named it, or if nothing is promoted. A
+    # default must not change the encoder in service.
     new: bool
     input_options: InputOptions = field(default_factory=InputOptions)
+    # Its model and key if it is behind an endpoint
     endpoint_options: EndpointOptions = field(default_factory=EndpointOptions)
 
     def __post_init__(self) -> None:
@@ -123,9 +123,7 @@ def _with_input(folder: Path, key: str, options: InputOptions) -> Path:
     """Return the folder of an exported encoder that reads what the options say; `folder` itself if it does.
 
     Args:
-        folder: Folder of the exported encoder.
         key: Key of the folder in the cache; empty for a folder that the user named.
-        options: The options.
     """
     config = read_config(folder)
     changed = options.applied_to(config, exported=not key)
@@ -142,9 +140,6 @@ def document_encoder(name_or_path: str) -> Path | None:
     """Return the folder of the exported document encoder if queries have another encoder, else None.
 
     It is inside the folder that `taugate adapt --keep-documents` wrote, or beside the query encoder in a release.
-
-    Args:
-        name_or_path: As for `exported_encoder`; the query encoder.
     """
     path = Path(name_or_path)
     if is_exported(path / DOCUMENTS):
@@ -156,17 +151,11 @@ def document_encoder(name_or_path: str) -> Path | None:
 
 @dataclass(frozen=True)
 class Encoders:
-    """The encoders of a data set or a release.
-
-    Attributes:
-        queries: Encoder of queries.
-        documents: The same object, unless queries have a cheaper precision or a linear map of their own.
-        float32: The encoder that a cheaper encoder of queries was made from, else None.
-    """
+    """The encoders of a data set or a release."""
 
     queries: ExportedEncoder
-    documents: ExportedEncoder
-    float32: ExportedEncoder | None = None
+    documents: ExportedEncoder  # the same object, unless queries have a cheaper precision or a linear map of their own
+    float32: ExportedEncoder | None = None  # the encoder that a cheaper encoder of queries was made from, else None
 
     @classmethod
     def load(
@@ -176,11 +165,6 @@ class Encoders:
         endpoint_options: EndpointOptions | None = None,
     ) -> Self:
         """Export and load an encoder, or both encoders if the folder has two, or reach one behind an endpoint.
-
-        Args:
-            name_or_path: As for `exported_encoder`, or openai:URL or tei:URL.
-            input_options: As for `exported_encoder`.
-            endpoint_options: Model and key of an endpoint.
 
         Raises:
             EncoderError: If an encoder does not exist, or the two have vectors of different lengths.
@@ -289,7 +273,6 @@ def cheaper_encoder(folder: Path, precision: CheaperPrecision, texts: Sequence[s
 
     Args:
         folder: Folder of the float32 encoder.
-        precision: Precision of the weights.
         texts: Texts of the user, by which the kernel's int8 weights are chosen.
 
     Raises:

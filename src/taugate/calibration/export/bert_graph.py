@@ -14,8 +14,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from taugate.calibration.export.bert import Bert
-from taugate.calibration.export.bert_folder import HEADS, WORDS
+from taugate.calibration.export.bert import HEADS, WORDS, Bert
 from taugate.calibration.export.weights import read_weight
 from taugate.policy.arrays import Float32
 from taugate.release.encoder import MODEL
@@ -117,14 +116,7 @@ def _gives(model: Bert, ids: Sequence[int], vector: Float32) -> bool:
 
 
 def read_layout(path: Path, *, first_token: bool) -> GraphWeights:
-    """Find the weights of a graph, without the first position, and without the number of heads if it has no name.
-
-    Raises:
-        KeyError: If a weight is missing.
-        ValueError: If layers differ in their epsilon, a weight is not stored as it is in memory, or the kernel has no
-            such sizes.
-        StopIteration: If there are no word embeddings.
-    """
+    """Find the weights of a graph, without the first position, and without the number of heads if it has no name."""
     stored = path.read_bytes()
     graph = onnx.load_from_string(stored).graph
     named = {tensor.name: tensor for tensor in graph.initializer}
@@ -184,15 +176,10 @@ def _products(graph: onnx.GraphProto, named: dict[str, onnx.TensorProto]) -> dic
 
 @dataclass(frozen=True)
 class PairBertModel:
-    """A BERT-like cross-encoder in float32.
-
-    Attributes:
-        bert: The model.
-        head: Arrays of its head, by the names in HEAD.
-    """
+    """A BERT-like cross-encoder in float32."""
 
     bert: Bert
-    head: Arrays
+    head: Arrays  # arrays of its head, by the names in HEAD
 
     def ids(self, reranker: CrossEncoder, query: str, text: str) -> list[int]:
         """Return a pair as the model reads it, by the tokenizer of its reranker."""
@@ -232,12 +219,7 @@ def find_pair_bert(reranker: CrossEncoder) -> PairBertModel | None:
 
 
 def _head_weights(graph: onnx.GraphProto) -> list[onnx.TensorProto]:
-    """Return the weights and offsets of the two products behind the first token, with tanh between them.
-
-    Raises:
-        ValueError: If the graph ends in anything else.
-        KeyError: If a weight is not stored.
-    """
+    """Return the weights and offsets of the two products behind the first token, with tanh between them."""
     named = {tensor.name: tensor for tensor in graph.initializer}
     products = [node for node in graph.node if node.op_type == "Gemm"]
     joined = [(node.input[0], node.output[0]) for node in graph.node if node.op_type == "Tanh"]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
 from taugate.calibration.export import weights
-from taugate.calibration.export.bert_folder import HEADS, WORDS, BertFolder
+from taugate.calibration.export.bert import HEADS, WORDS, BertFolder
 from taugate.errors import EncoderError
 from taugate.release.encoder import DATA, MODEL
 
@@ -32,17 +32,7 @@ _MPNET = {role: f"attention.attn.{role[0]}" for role in ("query", "key", "value"
 
 
 def write_bert(model: BertFolder, target: Path, *, unit: bool) -> None:
-    """Write model.onnx, and the file of weights of a large model, into the folder of an encoder.
-
-    Args:
-        model: The model.
-        target: The folder.
-        unit: Whether vectors get length 1.
-
-    Raises:
-        EncoderError: If weights are missing or have other shapes.
-        OSError: If a file cannot be written.
-    """
+    """Write model.onnx, and the file of weights of a large model, into the folder of an encoder."""
     large = weights.needs_separate_weights(sum(array.size for array in model.weights.values()))
     try:
         with (target / DATA).open("wb") if large else nullcontext() as file:

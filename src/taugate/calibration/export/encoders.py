@@ -8,10 +8,10 @@ from typing import Self
 
 import numpy as np
 
-from taugate.calibration.export.bert_folder import BertFolder, NeedsPyTorchError
-from taugate.calibration.export.model_folder import ModelFolder
-from taugate.calibration.export.probes import (
+from taugate.calibration.export.bert import BertFolder, NeedsPyTorchError
+from taugate.calibration.export.model_folder import (
     PROBES,
+    ModelFolder,
     checked_difference,
     config_of,
     depends_on_company,
@@ -32,27 +32,16 @@ _PYTORCH = ("torch", "transformers", "sentence-transformers")
 
 @dataclass(frozen=True)
 class EncoderExport:
-    """How a folder is exported.
-
-    Attributes:
-        declared: Declarations of the folder.
-        name: Name to record.
-        bert: The folder if its graph is written from its weights; None if PyTorch exports it.
-        versions: Versions of the packages that export it.
-    """
+    """How a folder is exported."""
 
     declared: ModelFolder
     name: str
-    bert: BertFolder | None
+    bert: BertFolder | None  # the folder if its graph is written from its weights; None if PyTorch exports it
     versions: list[str]
 
     @classmethod
     def of(cls, folder: Path, name: str) -> Self:
-        """Choose how to export a folder.
-
-        Raises:
-            EncoderError: If the folder cannot be exported, or needs PyTorch and it is not installed.
-        """
+        """Choose how to export a folder."""
         declared = ModelFolder.read(folder, name)
         try:
             return cls(declared, name, BertFolder.read(declared, name), [version("onnx")])
@@ -60,17 +49,7 @@ class EncoderExport:
             return cls(declared, name, None, [*pytorch_versions(f"encoder {name!r}: {reason}"), version("onnx")])
 
     def write(self, revision: str, target: Path, similarity: Similarity = "cosine") -> None:
-        """Write model.onnx, tokenizer.json and encoder.json into an empty folder.
-
-        Args:
-            revision: Revision to record.
-            target: The empty folder.
-            similarity: How vectors will be compared.
-
-        Raises:
-            EncoderError: If the folder cannot be exported, or the graph and PyTorch differ by more than
-                MAX_COSINE_DIFFERENCE.
-        """
+        """Write model.onnx, tokenizer.json and encoder.json into an empty folder."""
         if self.bert is not None:
             _write_bert(self.bert, revision, target, similarity)
             return
@@ -80,14 +59,7 @@ class EncoderExport:
 
 
 def pytorch_versions(reason: str) -> list[str]:
-    """Return the versions of the packages that export by PyTorch.
-
-    Args:
-        reason: Why it is needed, the beginning of a message.
-
-    Raises:
-        EncoderError: If one is not installed.
-    """
+    """Return the versions of the packages that export by PyTorch."""
     try:
         return [version(package) for package in _PYTORCH]
     except PackageNotFoundError as error:

@@ -12,10 +12,10 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper, shape_inference
 from sentence_transformers import SentenceTransformer
 
-from taugate.calibration.export.model_folder import ModelFolder
-from taugate.calibration.export.probes import (
+from taugate.calibration.export.model_folder import (
     MAX_COSINE_DIFFERENCE,
     PROBES,
+    ModelFolder,
     checked_difference,
     config_of,
     depends_on_company,
@@ -51,17 +51,6 @@ def export(declared: ModelFolder, name: str, revision: str, target: Path, simila
     """Write model.onnx, tokenizer.json and encoder.json into an empty folder.
 
     If the folder has an exported document encoder beside the model, the query encoder is exported.
-
-    Args:
-        declared: Declarations of the folder.
-        name: Name to record.
-        revision: Revision to record.
-        target: The empty folder.
-        similarity: How vectors will be compared.
-
-    Raises:
-        EncoderError: If a module cannot be exported, or the graph and PyTorch differ by more than
-            MAX_COSINE_DIFFERENCE on the probe texts.
     """
     folder = declared.folder
     model = _loaded(folder, name)
@@ -126,29 +115,14 @@ def _loaded(folder: Path, name: str) -> SentenceTransformer:
 
 @dataclass(frozen=True)
 class ProbeVectors:
-    """The vectors of the probe texts by PyTorch, of unit length if they will be compared by cosine.
+    """The vectors of the probe texts by PyTorch, of unit length if they will be compared by cosine."""
 
-    Attributes:
-        queries: Of the probes as queries, (n, d) float32.
-        documents: As documents; None if both have the same prompt.
-    """
-
-    queries: Float32
-    documents: Float32 | None
+    queries: Float32  # of the probes as queries, (n, d) float32
+    documents: Float32 | None  # as documents; None if both have the same prompt
 
     @classmethod
     def of(cls, model: SentenceTransformer, config: EncoderConfig, batch_size: int, *, unit: bool) -> Self:
-        """Encode the probes with the prompts of a configuration.
-
-        Args:
-            model: The model.
-            config: The configuration.
-            batch_size: Texts that are padded to one length.
-            unit: Whether vectors get length 1.
-
-        Raises:
-            EncoderError: If the model cannot read texts of the length that it declares.
-        """
+        """Encode the probes with the prompts of a configuration."""
         prompts = dict.fromkeys((config.query_prompt, config.document_prompt))
         try:
             vectors = [
@@ -181,11 +155,7 @@ class ProbeVectors:
 
 
 def _encoded(encoder: ExportedEncoder, role: Role) -> Float32:
-    """Encode the probes.
-
-    Raises:
-        EncoderError: If onnxruntime fails, because the graph has the sizes of the traced text as constants.
-    """
+    """Encode the probes."""
     try:
         return encoder.encode(PROBES, role)
     except EncoderError:
@@ -214,9 +184,6 @@ def sum_tokens_by_product(path: Path) -> None:
     The features are zero outside the mask, so the product is the same sum. onnxruntime adds the middle axis of a batch
     in another order than that of a single text, which changes the last bits; its products have one order. (It would
     optimise a transpose and a sum over the last axis back into the original sum.)
-
-    Args:
-        path: The ONNX file.
     """
     model = onnx.load(path, load_external_data=False)
     sums = _token_sums(model)

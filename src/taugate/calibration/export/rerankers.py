@@ -16,7 +16,7 @@ from sentence_transformers.base.modules import Normalize
 from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
 from transformers.utils.logging import disable_progress_bar
 
-from taugate.calibration.export.probes import PROBES, prompt_of
+from taugate.calibration.export.model_folder import PROBES, prompt_of
 from taugate.calibration.export.torch_model import (
     check_difference,
     is_transformer,
@@ -45,12 +45,6 @@ _MODULES = frozenset({"Transformer", "Dense", "Dropout", "Normalize", _MASK})
 
 def export_cross_encoder(folder: Path, name: str, revision: str, target: Path) -> None:
     """Write model.onnx, tokenizer.json and reranker.json into an empty folder.
-
-    Args:
-        folder: Folder that CrossEncoder.save_pretrained wrote.
-        name: Name to record.
-        revision: Revision to record.
-        target: The empty folder.
 
     Raises:
         EncoderError: If the model is no cross-encoder of one label, cannot be exported, or if the graph's scores differ
@@ -143,15 +137,7 @@ def export_token_encoder(folder: Path, name: str, revision: str, target: Path, *
     """Write model.onnx, tokenizer.json and late-interaction.json into an empty folder.
 
     Args:
-        folder: Folder of the model.
-        name: Name to record.
-        revision: Revision to record.
-        target: The empty folder.
         of_encoder: Whether the model is an encoder, of which the token vectors before pooling are exported.
-
-    Raises:
-        EncoderError: If the model has a module that cannot be exported, or if the graph's scores differ from the
-            library's by more than golden queries allow on the probe texts.
     """
     if of_encoder:
         export_token_vectors(encoder_tokens(folder, name), name, revision, target, OWN_WEIGHT)
@@ -167,13 +153,9 @@ def export_token_vectors(
     """Export a model in memory; otherwise like `export_token_encoder`.
 
     Args:
-        model: The model.
-        name: Name to record.
-        revision: Revision to record.
-        target: The empty folder.
-        first_stage_weight: Weight of the first stage's score beside the token vectors of an encoder. A query's tokens
-            count by their rarity then, because such vectors do not tell which tokens matter. None for a model that was
-            published for late interaction.
+        first_stage_weight: Weight of the first stage's score beside the token vectors of an encoder. A query's
+            tokens count by their rarity then, because such vectors do not tell which tokens matter. None for a
+            model that was published for late interaction.
     """
     modules = _modules(model, name)
     borrowed: Any = model  # has what these functions read of an encoder
@@ -223,10 +205,6 @@ def _loaded_encoder(folder: Path, name: str) -> MultiVectorEncoder:
 
 def encoder_tokens(folder: Path, name: str) -> MultiVectorEncoder:
     """Return the transformer of an encoder with unit vectors of its tokens.
-
-    Args:
-        folder: Folder of the encoder.
-        name: Name of the encoder, for messages.
 
     Raises:
         EncoderError: If it has no vectors of tokens in context.

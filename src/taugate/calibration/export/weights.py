@@ -59,13 +59,6 @@ def separate_weights(path: Path, weights: Mapping[str, "torch.Tensor"]) -> None:
     """Make the inputs of a graph that are weights constants, stored in the file DATA beside it.
 
     A weight that the graph transposes is stored transposed, as the tracer does for smaller models.
-
-    Args:
-        path: ONNX file without weights, which is replaced.
-        weights: The weights by the names of inputs; others are ignored.
-
-    Raises:
-        OSError: If a file cannot be written.
     """
     model = onnx.load(path)
     graph = model.graph
@@ -93,8 +86,6 @@ def append_weight(file: BinaryIO, name: str, array: NDArray[np.generic]) -> Tens
     """Append an array to the file DATA, and return the constant that reads it.
 
     Args:
-        file: The file.
-        name: Name of the constant.
         array: In float32, int64 or int8, of any shape.
     """
     file.write(b"\0" * (-file.tell() % _ALIGNMENT))
@@ -124,7 +115,6 @@ def quantize(source: Path, target: Path) -> int:
 
     Args:
         source: ONNX file of the graph in float32.
-        target: ONNX file to write, in another folder.
     """
     with ExitStack() as stack:
         store: Store = in_graph

@@ -12,20 +12,28 @@ from taugate.calibration.acceptance.accept import accept_candidates
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.corpus import encode_dataset, query_texts
 from taugate.calibration.encoding.encoder_fit import trained_similarity
-from taugate.calibration.encoding.endpoint_source import announce
-from taugate.calibration.encoding.input_options import input_warnings, prompts_in_words
+from taugate.calibration.encoding.encoder_options import announce, input_warnings, prompts_in_words
 from taugate.calibration.encoding.rerankers import RequestedReranker
 from taugate.calibration.encoding.source import Encoders, RequestedEncoder
-from taugate.calibration.engines.upload import connect_engine, vectors_reusable_from_current
-from taugate.calibration.inherited import Inherited
-from taugate.calibration.job.reading import check_sizes, read_labelled, sampling_units, without_encoder
+from taugate.calibration.engines import connect_engine, vectors_reusable_from_current
 from taugate.calibration.job.release_stages import Calibration
 from taugate.calibration.job.reranking import most_candidates, try_second_stage
-from taugate.calibration.job.stages import Accepted, Read, accept_search, check_fit, encode_data
+from taugate.calibration.job.stages import (
+    Accepted,
+    Read,
+    accept_search,
+    check_fit,
+    check_sizes,
+    encode_data,
+    read_labelled,
+    sampling_units,
+    without_encoder,
+)
 from taugate.calibration.metrics.inputs import CalibrationInputs
 from taugate.calibration.progress import Job
 from taugate.calibration.provisional import PROVISIONAL, AvailableEvidence
-from taugate.calibration.settings.settings import CalibrationSettings
+from taugate.calibration.settings import CalibrationSettings
+from taugate.calibration.study.study import Inherited
 from taugate.data.beir import Dataset
 from taugate.data.generation.near_misses import near_misses
 from taugate.data.vectors import DatasetVectors
@@ -45,34 +53,20 @@ from taugate.retrieval.vectors import max_norm_above, were_normalized
 
 @dataclass(frozen=True)
 class CalibrationRequest:
-    """A data set to calibrate, with an encoder and settings that the user requested.
-
-    Attributes:
-        data: A folder or a URL.
-        releases: The directory of releases.
-        encoder: The encoder.
-        settings: All other settings.
-        engine: Engine for the documents, None to keep them in the release.
-        reranker: The second stage to try; None for one stage.
-    """
+    """A data set to calibrate, with an encoder and settings that the user requested."""
 
     data: str
     releases: Path
     encoder: RequestedEncoder
     settings: CalibrationSettings
-    engine: Engine | None
-    reranker: RequestedReranker | None
+    engine: Engine | None  # engine for the documents, None to keep them in the release
+    reranker: RequestedReranker | None  # the second stage to try; None for one stage
 
     @classmethod
     def check(
         cls, data: str, releases: Path, encoder: RequestedEncoder, settings: CalibrationSettings, job: Job
     ) -> Self:
-        """Check, before any work, that a release can be written, and find the engine and the reranker.
-
-        Raises:
-            InputError: If the directory, the encoder or the reranker cannot be used.
-            EngineUnavailable: If the engine does not respond.
-        """
+        """Check, before any work, that a release can be written, and find the engine and the reranker."""
         check_releases(releases, job)
         encoder.check_name(releases)
         engine, choice = connect_engine(settings.engine), settings.candidates.rerank
@@ -91,13 +85,6 @@ def calibrate(
     """Read a data set, measure, choose a threshold and write a release into `releases`, without promoting it.
 
     Only one calibration at a time runs in a directory. After an error, no release has been written.
-
-    Args:
-        data: A folder or a URL.
-        releases: The directory of releases.
-        requested: The encoder.
-        settings: All other settings.
-        job: Reports progress and warnings, and times the stages.
 
     Raises:
         InputError: If the data set or the settings cannot be used.
@@ -132,13 +119,7 @@ def run_stages(request: CalibrationRequest, spool: Path, job: Job) -> Calibratio
 
 
 def read_data(request: CalibrationRequest, spool: Path, job: Job) -> Read:
-    """Read the data set into the empty folder `spool`, and load the encoder.
-
-    Raises:
-        InputError: If the data set or the settings cannot be used.
-        EncoderError: If the encoder cannot be loaded or exported.
-        ReleaseError: If the current release is needed and cannot be read.
-    """
+    """Read the data set into the empty folder `spool`, and load the encoder."""
     requested, releases, settings = request.encoder, request.releases, request.settings
     parent = current_manifest(releases)
     with job.stage("read"):
@@ -217,12 +198,7 @@ def _report_similarity(encoders: Encoders, requested: RequestedEncoder, job: Job
 
 
 def accept_second_stage(request: CalibrationRequest, read: Read, accepted: Accepted) -> Accepted:
-    """Add a second stage to the search if one is requested, and it is accepted or named.
-
-    Raises:
-        InputError: If the requested rule cannot be applied to its scores.
-        RerankerUnavailable: If the reranker gives no scores.
-    """
+    """Add a second stage to the search if one is requested, and it is accepted or named."""
     search = accepted.search
     if request.reranker is None:
         if not search.gate and read.inputs.settings.candidates.gate != GateSettings():

@@ -7,33 +7,22 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TypeVar, cast
 
-from taugate.calibration.encoding.endpoint_source import REPLY_TOLERANCE
-from taugate.calibration.inherited import Inherited
+from taugate.calibration.encoding.encoder_options import REPLY_TOLERANCE
 from taugate.calibration.job.stages import Accepted, EncodedData, Read, write_files
-from taugate.calibration.metrics.inputs import StudyInputs
-from taugate.calibration.metrics.judging import chance_of_a_hit
+from taugate.calibration.metrics.inputs import StudyInputs, chance_of_a_hit
 from taugate.calibration.progress import Job
 from taugate.calibration.provisional import AvailableEvidence, calibration_record
 from taugate.calibration.report.page import render
 from taugate.calibration.study.decide import Decided, decide
 from taugate.calibration.study.outcomes import Calibrated, checked_answers, drift_reference, seen_hits
-from taugate.calibration.study.run import RunInputs
-from taugate.calibration.study.study import Study, study
+from taugate.calibration.study.study import Inherited, Study, study
 from taugate.data.labelled_queries import LabelledQueries
 from taugate.drift.alarm import sensitivity
 from taugate.registry import writer
 from taugate.release.adaptation import AdaptationRecord
 from taugate.release.evidence import DriftRecord
 from taugate.release.layout import GOLDEN, REFERENCE
-from taugate.release.manifest import (
-    DataFile,
-    DataRecord,
-    EncoderRecord,
-    Manifest,
-    ReleaseManifest,
-    RetrieverRecord,
-    RunManifest,
-)
+from taugate.release.manifest import DataFile, DataRecord, EncoderRecord, Manifest, ReleaseManifest
 from taugate.release.outcome_records import BootstrapRecord
 from taugate.release.records import CalibrationRecord, CheckedAnswers
 from taugate.release.state import UpdateRecord, WithdrawnRecord
@@ -56,11 +45,7 @@ class DecidedRelease(Decided):
 def decide_release(
     inputs: StudyInputs, studied: Study, inherited: Inherited | None = None, adaptation: AdaptationRecord | None = None
 ) -> DecidedRelease:
-    """Choose the threshold, and measure it; `adaptation` is that of the encoder.
-
-    Raises:
-        InputError: If the requested rule cannot be applied to the data.
-    """
+    """Choose the threshold, and measure it; `adaptation` is that of the encoder."""
     dataset, settings = inputs.dataset, inputs.settings
     decided = decide(studied, inputs, inherited)
     evidence = AvailableEvidence.count(dataset, settings.k, adaptation)
@@ -86,11 +71,7 @@ class Calibration:
 
     @classmethod
     def of(cls, read: Read, encoded: EncodedData, accepted: Accepted) -> "Calibration":
-        """Study the queries by the accepted search, and decide.
-
-        Raises:
-            InputError: If the requested rule cannot be applied to the data.
-        """
+        """Study the queries by the accepted search, and decide."""
         studied = study(read.inputs, accepted.searching, read.inherited)
         decided = decide_release(read.inputs, studied, read.inherited, read.adaptation)
         return cls(read, encoded, accepted, studied, decided)
@@ -130,14 +111,10 @@ class Calibration:
             update=update,
             withdrawn=withdrawn or None,
         )
-        return _completed(manifest, read.inputs, self.decided, _data(dataset).model_copy(update=counts))
+        return completed(manifest, read.inputs, self.decided, data_record(dataset).model_copy(update=counts))
 
     def write(self, releases: Path, manifest: Manifest) -> Manifest:
-        """Write the release, without promoting it; returns its manifest.
-
-        Raises:
-            OSError: If the release cannot be written; partial files are removed.
-        """
+        """Write the release, without promoting it; returns its manifest."""
 
         def fill(calibrated: Calibrated, report: str, release: Path) -> None:
             accepted = self.accepted
@@ -148,15 +125,7 @@ class Calibration:
         return write_release(releases, manifest, self.studied, fill, self.read.parent, self.read.job)
 
 
-def run_manifest(inputs: RunInputs, decided: DecidedRelease, retriever: RetrieverRecord) -> RunManifest:
-    """Return the manifest of a calibration on a run, which lacks id, times and files."""
-    data, off_topic = _data(inputs.dataset), inputs.off_topic
-    if off_topic is not None:
-        data = data.model_copy(update={"sha256": {**data.sha256, "off_topic": off_topic.sha256}})
-    return _completed(partial(RunManifest, retriever=retriever), inputs, decided, data)
-
-
-def _completed(manifest: partial[M], inputs: StudyInputs, decided: DecidedRelease, data: DataRecord) -> M:
+def completed(manifest: partial[M], inputs: StudyInputs, decided: DecidedRelease, data: DataRecord) -> M:
     """Add to the fields of one kind of release those that all have."""
     draft = manifest(
         release_id="",
@@ -184,15 +153,8 @@ def write_release(
     """Write a release, without promoting it; returns its manifest.
 
     Args:
-        releases: The directory of releases.
-        draft: The manifest, which lacks id, times and files.
-        studied: The study.
         fill: Writes every file of the release except its manifest into an empty folder, given the report.
         parent: Manifest of the current release, None if there is none that can be read.
-        job: Times the stage.
-
-    Raises:
-        OSError: If the release cannot be written; partial files are removed.
     """
     with job.stage("write"):
         calibrated = Calibrated(**vars(studied), manifest=draft)
@@ -200,7 +162,7 @@ def write_release(
         return writer.write(releases, draft, files, parent=None if parent is None else parent.release_id)
 
 
-def _data(dataset: LabelledQueries) -> DataRecord:
+def data_record(dataset: LabelledQueries) -> DataRecord:
     """Describe the data set."""
     answerable, unanswerable = len(dataset.answerable), len(dataset.unanswerable)
     return DataRecord(

@@ -19,13 +19,12 @@ from taugate.calibration.acceptance.better_lists import CheaperStage, JudgedStag
 from taugate.calibration.acceptance.cheaper_search import FASTER
 from taugate.calibration.encoding.rerankers import RequestedReranker, cheaper_reranker
 from taugate.calibration.encoding.source import CheaperPrecision
-from taugate.calibration.inherited import Inherited
 from taugate.calibration.metrics.inputs import CalibrationInputs
-from taugate.calibration.settings.settings import CalibrationSettings
+from taugate.calibration.settings import CalibrationSettings
 from taugate.calibration.study.corpus import CorpusSearch
 from taugate.calibration.study.decide import decide
 from taugate.calibration.study.reranked import RerankedSearch, score_pairs
-from taugate.calibration.study.study import Study, study
+from taugate.calibration.study.study import Inherited, Study, study
 from taugate.errors import EncoderError
 from taugate.evidence.acceptance import gate_line
 from taugate.policy.score_relevance import SCALES
@@ -76,10 +75,6 @@ def fewest_candidates(
 
     Sizes are judged from large to small, each at the whole confidence, until one is not accepted: a fixed sequence.
 
-    Args:
-        searching: The search with the most candidates.
-        requested: Its reranker.
-
     Returns:
         The search, and the records of the sizes that were judged.
     """
@@ -123,17 +118,11 @@ def try_precision(
     """Score the candidates in the precision that the settings request, and judge the results; `auto` tries int8.
 
     Args:
-        first: The search of the first stage.
         exact: The search of both stages in float32.
-        requested: Its reranker.
-        spool: Folder for files that a release may need.
 
     Returns:
         The verdict, and the search and the reranker in that precision if they are accepted. None if no precision is
         requested, the reranker cannot have it, or, with `auto`, it is not clearly faster.
-
-    Raises:
-        RerankerUnavailable: If there are no scores.
     """
     inputs, reranker = exact.inputs, requested.reranker
     settings, job, documents = inputs.settings.candidates, inputs.job, inputs.dataset.documents
@@ -152,7 +141,7 @@ def try_precision(
         folder.mkdir(exist_ok=True)
         bound = moved.over(documents, folder, job)
         gain = _gain(exact, bound)
-        if settings.precision == "auto" and not _is_faster(gain):
+        if settings.precision == "auto" and gain["queries_per_second"] < FASTER * gain["baseline_queries_per_second"]:
             job.report(f"second stage in {precision}: not {FASTER:g} times as fast as float32 on this machine")
             return None
         searching = RerankedSearch.score(first, moved, bound, exact.size)
@@ -165,10 +154,6 @@ def try_precision(
         f"{exact.size} candidates{'' if tokens is None else f', with {tokens:.0f} tokens a pair'}"
     )
     return judged, (searching, moved) if record.admitted else None
-
-
-def _is_faster(gain: dict[str, float]) -> bool:
-    return gain["queries_per_second"] >= FASTER * gain["baseline_queries_per_second"]
 
 
 def _gain(exact: RerankedSearch, cheaper: Reranker) -> dict[str, float]:
@@ -190,28 +175,16 @@ def _gain(exact: RerankedSearch, cheaper: Reranker) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class AcceptedSecondStage:
-    """A second stage that is used, with the first stage calibrated alone.
-
-    Attributes:
-        searching: The search of both stages.
-        record: Its record in the manifest.
-        folder: Folder of the reranker's files; None for an endpoint.
-        first: Study of the first stage.
-        known: Pairs to check the reranker.
-    """
+    """A second stage that is used, with the first stage calibrated alone."""
 
     searching: RerankedSearch
     record: SecondStageRecord
-    folder: Path | None
+    folder: Path | None  # folder of the reranker's files; None for an endpoint
     first: Study
     known: list[KnownPair]
 
     def write(self, release: Path) -> None:
-        """Write the reranker, the known pairs, and what the first stage needs to answer alone.
-
-        Raises:
-            OSError: If a file cannot be written.
-        """
+        """Write the reranker, the known pairs, and what the first stage needs to answer alone."""
         relevance = None if self.first.estimated is None else self.first.estimated.relevance
         score = None if self.first.answer_rule is None else self.first.answer_rule.score
         tokens = token_vectors_of(self.searching.reranker)
@@ -226,18 +199,8 @@ def try_second_stage(
 
     A reranker that is named is used, and only judged. In a cheaper precision, it also has to pass the gate.
 
-    Args:
-        inputs: The data set and the settings.
-        first: The search of the first stage.
-        requested: The reranker.
-        spool: Folder for files that a release may need.
-
     Returns:
         The gate's records, and the second stage if there is one.
-
-    Raises:
-        InputError: If the requested rule cannot be applied to the scores.
-        RerankerUnavailable: If the reranker gives no scores.
     """
     settings, job = inputs.settings, inputs.job
     records: list[GateRecord] = []
@@ -300,11 +263,7 @@ def _judge_adapted(judged: JudgedStage, adaptation: RerankerAdaptation, inputs: 
 def study_first_stage(
     inputs: CalibrationInputs, first: CorpusSearch, inherited: Inherited | None = None
 ) -> tuple[Study, FirstStageRecord]:
-    """Calibrate the first stage alone, or measure what it inherits; returns the study and its record.
-
-    Raises:
-        InputError: If the requested rule cannot be applied to the data.
-    """
+    """Calibrate the first stage alone, or measure what it inherits; returns the study and its record."""
     studied = study(inputs, first, inherited)
     decided = decide(studied, inputs, inherited)
     return studied, FirstStageRecord(

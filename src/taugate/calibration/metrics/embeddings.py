@@ -88,25 +88,15 @@ def _i_b(scatter: NDArray[np.float64]) -> float:
 
 @dataclass(frozen=True)
 class PowerLaw:
-    """λ_k = exp(a)·k^−β for the ranks first … last.
+    """λ_k = exp(a)·k^−β for the ranks first … last."""
 
-    Attributes:
-        first: k_min.
-        last: Number of non-zero eigenvalues.
-        a: Intercept by ordinary least squares.
-        beta: Exponent by ordinary least squares.
-        error: Standard error of beta.
-        r_squared: R² of the regression.
-        distance: KS distance of the tail.
-    """
-
-    first: int
-    last: int
-    a: float
-    beta: float
-    error: float
-    r_squared: float
-    distance: float
+    first: int  # k_min
+    last: int  # number of non-zero eigenvalues
+    a: float  # intercept by ordinary least squares
+    beta: float  # exponent by ordinary least squares
+    error: float  # standard error of beta
+    r_squared: float  # R² of the regression
+    distance: float  # KS distance of the tail
 
     @classmethod
     def fit(cls, eigenvalues: Float64, first: int) -> Self:

@@ -41,12 +41,10 @@ def measure_query_set(
     documents look closer together, or a corpus more varied, than they are.
 
     Args:
-        queries: q queries.
         judged: The same queries in the same order, with their results.
         random_scores: S_rand, float32, of any of the queries.
         document_vectors: (N, d) float32 of unit length, the complete corpus.
         seed: Seed of the bootstrap, by a separate generator, and of the sample and start of the clustering.
-        parents: Parents in the corpus.
     """
     cluster_ids = clusters(queries)
     accuracy = judged.accuracy()
@@ -92,7 +90,6 @@ def overtaken(judged: JudgedQueries, random_scores: Float32) -> int:
     the query, the label is wrong or missing, or the encoder does not suit these texts.
 
     Args:
-        judged: Queries with their results.
         random_scores: S_rand, float32, at least one similarity; MARGIN is in standard deviations of these.
     """
     unlabelled = np.where(judged.grades == 0, judged.top.scores, -np.inf).max(axis=1)
@@ -133,17 +130,11 @@ def _first_passages(vectors: CorpusVectors, parents: Parents) -> Iterator[Float3
 
 @dataclass(frozen=True)
 class TopicClusters:
-    """The clustering of documents with the best silhouette.
-
-    Attributes:
-        topics: Number of clusters.
-        silhouette: Mean silhouette, −1…1.
-        topic_entropy: Normalised entropy of the cluster sizes, 0…1.
-    """
+    """The clustering of documents with the best silhouette."""
 
     topics: int
-    silhouette: float
-    topic_entropy: float
+    silhouette: float  # mean silhouette, −1…1
+    topic_entropy: float  # normalised entropy of the cluster sizes, 0…1
 
 
 def topic_clusters(vectors: Float32, seed: int) -> TopicClusters | None:

@@ -27,10 +27,10 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from taugate.calibration.encoding.corpus import EncodedTexts
-from taugate.calibration.encoding.input_options import DEFAULT_TOKENS
+from taugate.calibration.encoding.encoder_options import DEFAULT_TOKENS
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
 from taugate.calibration.formats import percent
-from taugate.calibration.metrics.judging import relevant_passages
+from taugate.calibration.metrics.inputs import relevant_passages
 from taugate.data.beir import Dataset
 from taugate.data.labelled_queries import LabelledQuery
 from taugate.release.records import MIN_QUERIES
@@ -85,32 +85,21 @@ MIN_REPEATED = 3
 
 @dataclass(frozen=True)
 class RepeatedAnswer:
-    """A query whose relevant document has a near-duplicate in the corpus.
-
-    Attributes:
-        row: Row of the query among the answerable ones.
-        passage: Position of the relevant passage.
-        copy: Position of its near-duplicate.
-        labelled: Whether the copy is labelled relevant, too.
-    """
+    """A query whose relevant document has a near-duplicate in the corpus."""
 
     row: int
     passage: int
-    copy: int
+    copy: int  # position of its near-duplicate
     labelled: bool
 
 
 @dataclass(frozen=True)
 class Wording:
-    """Copied and repeated texts in a query set.
+    """Copied and repeated texts in a query set."""
 
-    Attributes:
-        copies: (c,) rows of the answerable queries that copy a relevant passage, ascending.
-        repeated: One entry for each query whose relevant passage has a near-duplicate in another document, an
-            unlabelled near-duplicate if there is one.
-    """
-
-    copies: NDArray[np.int64]
+    copies: NDArray[np.int64]  # (c,) rows of the answerable queries that copy a relevant passage, ascending
+    # One entry for each query whose relevant passage has a near-duplicate in another document, an unlabelled
+    # near-duplicate if there is one
     repeated: list[RepeatedAnswer]
 
     @property
@@ -120,13 +109,7 @@ class Wording:
 
 
 def compare_wording(dataset: Dataset, encoded: EncodedTexts, index: Index) -> Wording:
-    """Find the queries that copy a relevant passage, and those whose relevant passage the corpus repeats.
-
-    Args:
-        dataset: Labelled queries and documents.
-        encoded: Vectors of the data set, as they are searched.
-        index: Index of the passages, which gives the candidates for near-duplicates.
-    """
+    """Find the queries that copy a relevant passage, and those whose relevant passage the corpus repeats."""
 
     @lru_cache(maxsize=_MAX_CACHED)
     def passage(position: int) -> Shingles:
@@ -212,25 +195,16 @@ def _common(left: Shingles, right: Shingles) -> int:
 
 @dataclass(frozen=True)
 class QuerySetSigns:
-    """Measurements of the answerable queries on which warnings are based.
-
-    Attributes:
-        queries: Number of queries.
-        accuracy: Accuracy without a cut.
-        clusters: Number of groups that share documents.
-        effective: Effective sample size.
-        relative_distance: Cosine distance of relevant documents over that of the corpus, None if there are too few.
-        duplicates: Number of queries that repeat another one.
-        overtaken: Number of queries whose labelled document scores far below an unlabelled one.
-    """
+    """Measurements of the answerable queries on which warnings are based."""
 
     queries: int
     accuracy: float
     clusters: int
     effective: float
+    # Cosine distance of relevant documents over that of the corpus, None if there are too few
     relative_distance: float | None
     duplicates: int
-    overtaken: int
+    overtaken: int  # number of queries whose labelled document scores far below an unlabelled one
 
     @property
     def accuracy_interval(self) -> tuple[float, float]:
@@ -283,8 +257,6 @@ def wording_warnings(wording: Wording, queries: Sequence[LabelledQuery], accurac
     """Warn of queries that copy their document, and of answers that the corpus repeats, unless they are few.
 
     Args:
-        wording: Copied and repeated texts.
-        queries: n answerable queries.
         accuracy: (n,) accuracy of each query.
     """
     n, warnings = len(queries), []
@@ -309,14 +281,7 @@ def wording_warnings(wording: Wording, queries: Sequence[LabelledQuery], accurac
 
 
 def truncation_warning(truncated: int, documents: int, window: int, encoder: str) -> str:
-    """State how many documents the encoder truncates, and which command cuts them into chunks.
-
-    Args:
-        truncated: Number of documents longer than the window.
-        documents: Number of documents.
-        window: Number of tokens that the encoder reads.
-        encoder: Name of the encoder.
-    """
+    """State how many documents the encoder truncates, and which command cuts them into chunks."""
     verb, pronoun = ("is", "it") if truncated == 1 else ("are", "them")
     longer = "let it read more by max-length, if it can, or " if window == DEFAULT_TOKENS else ""
     option = "" if encoder == DEFAULT_ENCODER else f" --encoder {shlex.quote(encoder)}"

@@ -61,10 +61,6 @@ def recalibrate(request: RecalibrationRequest, job: Job) -> Recalibrated:
     If the process is killed, the same call resumes: a file beside the releases lists the finished steps, and a step is
     repeated only if its inputs have changed. A directory has one recalibration at a time.
 
-    Args:
-        request: The data, and the conditions for a promotion.
-        job: Reports progress and warnings, and times the stages.
-
     Raises:
         InputError: If the data cannot be used, or the releases cannot be compared.
         EncoderError: If the encoder cannot be loaded.
@@ -86,14 +82,7 @@ class _Run:
     """One run of a recalibration: a method per step, and the state that the steps share.
 
     Attributes:
-        request: The data, and the conditions for a promotion.
-        state: Finished steps.
-        current: Folder of the current release.
-        job: Reports progress and warnings, and times the stages.
-        manifest: Manifest of the current release.
-        settings: Its settings, for a new calibration.
         keeps_threshold: Whether a release keeps the current threshold although that is not shown to hold.
-        resumed: Steps that an earlier run had done.
     """
 
     def __init__(self, request: RecalibrationRequest, state: RecalibrationState, current: Path, job: Job) -> None:
@@ -165,12 +154,7 @@ class _Run:
             self.job.report(f"warning: judged traffic was added to the data set, but is not used: {error}")
 
     def _write(self, folder: Path, digests: dict[str, str]) -> Written:
-        """Write the release that the data need, unless an earlier run did, or they need none.
-
-        Args:
-            folder: Folder of the data set.
-            digests: Digests of its files.
-        """
+        """Write the release that the data need, unless an earlier run did, or they need none."""
         request, verdict = self.request, Verdict.of(self.manifest, digests)
         if verdict.path == "nothing":
             return Written(release=self.current.name, verdict=verdict)

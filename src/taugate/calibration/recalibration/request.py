@@ -7,13 +7,13 @@ from typing import Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 
+from taugate.calibration.comparison.decision import QUANTITIES
 from taugate.calibration.comparison.publish import Promotion, Published
-from taugate.calibration.comparison.rule import QUANTITIES
 from taugate.calibration.encoding.cache import CorpusChanges, CorpusDigests
-from taugate.calibration.engines.upload import documents_in
+from taugate.calibration.engines import documents_in
 from taugate.calibration.progress import Job
 from taugate.calibration.recalibration.trial import TrialResult, TrialSettings
-from taugate.calibration.settings.update import UpdateSettings
+from taugate.calibration.settings import UpdateSettings
 from taugate.calibration.update.job import CheckRecord
 from taugate.errors import InputError
 from taugate.evidence.clusters import SamplingUnits
@@ -36,22 +36,14 @@ _MAX_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class RecalibrationRequest:
-    """What to recalibrate, and the conditions for promoting the new release.
+    """What to recalibrate, and the conditions for promoting the new release."""
 
-    Attributes:
-        data: Folder or URL with the newer corpus and its labelled queries; must be a folder if there are logs.
-        releases: The releases directory.
-        logs: Query logs of the service; their judgements are added to the data set first.
-        promotion: The requested promotion.
-        trial: The trial on live traffic before the promotion.
-        check: Settings of the check that the current threshold still holds.
-    """
-
-    data: str
+    data: str  # folder or URL with the newer corpus and its labelled queries; must be a folder if there are logs
     releases: Path
-    logs: tuple[Path, ...] = ()
+    logs: tuple[Path, ...] = ()  # query logs of the service; their judgements are added to the data set first
     promotion: Promotion = field(default_factory=Promotion)
     trial: TrialSettings = field(default_factory=TrialSettings)
+    # Settings of the check that the current threshold still holds
     check: UpdateSettings = field(default_factory=UpdateSettings)
 
 
@@ -65,24 +57,15 @@ class Learned:
 
 
 class Verdict(Record):
-    """What newer data need, and why.
+    """What newer data need, and why."""
 
-    Attributes:
-        path: Nothing, the check of the current threshold, or a new calibration.
-        because: Why, as a clause.
-    """
-
+    # Nothing, the check of the current threshold, or a new calibration
     path: Literal["nothing", "check", "calibration"]
     because: str
 
     @staticmethod
     def of(manifest: Manifest, digests: Mapping[str, str]) -> "Verdict":
-        """Decide by the digests of the data set's files; whether the check passes is known after it.
-
-        Args:
-            manifest: Manifest of the current release.
-            digests: Digests of the newer files, as in the manifest.
-        """
+        """Decide by the digests of the data set's files; whether the check passes is known after it."""
         record, policy = manifest.calibration, manifest.policy
         changed = {name for name, digest in manifest.data.sha256.items() if digests.get(name) != digest}
         if labels := [name for name in ("queries", "qrels") if name in changed]:
@@ -109,18 +92,11 @@ SAME = Verdict(path="nothing", because="the documents and labels are those of th
 
 
 class Written(Record):
-    """The release that a recalibration wrote, or found written by an earlier run.
+    """The release that a recalibration wrote, or found written by an earlier run."""
 
-    Attributes:
-        release: Its id; that of the current one if the data need nothing.
-        verdict: What the data need.
-        changes: Documents added, changed and removed; None if nothing had changed.
-        check: Result of the check, None without one.
-    """
-
-    release: str
+    release: str  # its id; that of the current one if the data need nothing
     verdict: Verdict
-    changes: dict[str, int] | None = None
+    changes: dict[str, int] | None = None  # documents added, changed and removed; None if nothing had changed
     check: CheckRecord | None = None
 
     @property
@@ -131,43 +107,21 @@ class Written(Record):
 
 @dataclass(frozen=True)
 class Recalibrated:
-    """The result of a recalibration.
+    """The result of a recalibration."""
 
-    Attributes:
-        current: Id of the release that was current at the start.
-        written: What the newer data needed, and the release that was written.
-        manifest: Manifest of the new release, None if nothing had changed.
-        traffic: What users taught; None without logs.
-        loss: Share of the queries that lose their answer to τ, with one-sided 95 % limits.
-        published: How publishing the new release ended.
-        trial: Result of the trial, None without a trial.
-        resumed: Steps that an earlier run had done.
-        withdrawn: What the current release promises and the new one does not.
-    """
-
-    current: str
-    written: Written
-    manifest: Manifest | None = None
+    current: str  # id of the release that was current at the start
+    written: Written  # what the newer data needed, and the release that was written
+    manifest: Manifest | None = None  # manifest of the new release, None if nothing had changed
     traffic: Learned | None = None
-    loss: Interval | None = None
+    loss: Interval | None = None  # share of the queries that lose their answer to τ, with one-sided 95 % limits
     published: Published = field(default_factory=Published)
     trial: TrialResult | None = None
     resumed: Sequence[str] = ()
-    withdrawn: Sequence[str] = ()
+    withdrawn: Sequence[str] = ()  # what the current release promises and the new one does not
 
 
 def changed_documents(current: Path, new: Path, job: Job) -> dict[str, int]:
-    """Count the documents that a new release adds, changes and removes.
-
-    Args:
-        current: Folder of the current release.
-        new: Folder of the new release.
-        job: Shows the progress of reading from an engine.
-
-    Raises:
-        EngineUnavailable: If the engine does not respond.
-        ReleaseError: If a release cannot be read.
-    """
+    """Count the documents that a new release adds, changes and removes."""
     manifests = verify_searchable(current), verify_searchable(new)
     collections = [None if manifest.engine is None else manifest.engine.collection for manifest in manifests]
     if collections[0] is not None and collections[0] == collections[1]:
@@ -183,13 +137,6 @@ def loss_to_threshold(folder: Path, manifest: Manifest) -> Interval:
     """Return the share of the answerable queries that lose their answer to τ, each limit with 95 % confidence.
 
     Measured on the held-out queries if there are any. With few labels it is the prediction-powered estimate.
-
-    Args:
-        folder: Folder of the release.
-        manifest: Its manifest.
-
-    Raises:
-        ReleaseError: If the outcomes of its queries cannot be read.
     """
     if manifest.labels is not None:
         return manifest.labels.both.loss
@@ -236,11 +183,7 @@ class RecalibrationState:
     """The steps of one recalibration. A step counts as done as long as its inputs are the same."""
 
     def __init__(self, releases: Path) -> None:
-        """Read the state that an earlier run left in the releases directory.
-
-        Raises:
-            InputError: If the file is not a valid state.
-        """
+        """Read the state that an earlier run left in the releases directory."""
         self._path = releases / STATE
         self._state: _State | None = None
         try:
@@ -266,7 +209,6 @@ class RecalibrationState:
         """Return the outcome of a finished step; None if it is not finished or had other inputs.
 
         Args:
-            step: Class of the outcome, which names the step.
             inputs: Digest of the inputs it would have now, None for any.
         """
         done_step = None if self._state is None else self._state.steps.get(_STEPS[step])
@@ -275,15 +217,7 @@ class RecalibrationState:
         return TypeAdapter(step).validate_python(done_step.outcome)
 
     def record(self, inputs: str, outcome: Learned | Written | TrialResult) -> None:
-        """Record that a step is done, and forget the steps after it.
-
-        Args:
-            inputs: Digest of its inputs.
-            outcome: Its outcome.
-
-        Raises:
-            OSError: If the file cannot be written.
-        """
+        """Record that a step is done, and forget the steps after it."""
         if self._state is None:
             raise ValueError("no recalibration has begun")
         names, step = [*_STEPS.values()], _STEPS[type(outcome)]

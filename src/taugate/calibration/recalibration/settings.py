@@ -7,17 +7,18 @@ from pathlib import Path
 from typing import get_args
 
 from taugate.calibration.acceptance.better_lists import PROVISIONAL_WEIGHT
-from taugate.calibration.encoding.input_options import InputOptions
+from taugate.calibration.encoding.encoder_options import InputOptions
 from taugate.calibration.encoding.source import RequestedEncoder
-from taugate.calibration.settings.settings import (
+from taugate.calibration.settings import (
     CalibrationSettings,
     CandidateSettings,
     IndexChoice,
     LexicalChoice,
     PrecisionChoice,
     ProjectionChoice,
+    kept_rule,
+    requested_rule,
 )
-from taugate.calibration.settings.update import kept_rule, requested_rule
 from taugate.data.judgements import GENERATED, HUMAN, TRAFFIC
 from taugate.errors import InputError
 from taugate.evidence.rules import AbstentionRule, GateSettings, ThresholdRule, requested_margin
@@ -66,13 +67,6 @@ def with_traffic_labels(settings: CalibrationSettings, splits: Collection[str]) 
     """Return the settings with judged traffic added to the release's split, as with --labels human,traffic.
 
     The split `human` replaces `generated`, because generated queries are not queries that people ask.
-
-    Args:
-        settings: Settings of the release.
-        splits: Splits of the newer data set.
-
-    Raises:
-        InputError: If the settings cannot be combined with judged traffic, or people judged nothing but traffic.
     """
     if TRAFFIC in settings.labelled_splits:
         return settings

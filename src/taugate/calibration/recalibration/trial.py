@@ -32,20 +32,14 @@ _MAX_FAILED = 0.01  # share of the queries; some fail through no fault of the re
 
 @dataclass(frozen=True)
 class TrialSettings:
-    """Services and duration of a trial.
+    """Services and duration of a trial."""
 
-    Attributes:
-        urls: URLs of the services, such as http://127.0.0.1:8000; all read the releases directory. A host with several
-            addresses stands for a service at each of them. Empty for no trial.
-        queries: Number of queries that the services have to compare in total.
-        seconds: Time limit.
-        key: API key with the scope metrics, None if the services need none.
-    """
-
+    # URLs of the services, such as http://127.0.0.1:8000; all read the releases directory. A host with several
+    # addresses stands for a service at each of them. Empty for no trial.
     urls: tuple[str, ...] = ()
-    queries: int = DEFAULT_QUERIES
+    queries: int = DEFAULT_QUERIES  # number of queries that the services have to compare in total
     seconds: float = DEFAULT_SECONDS
-    key: str | None = None
+    key: str | None = None  # API key with the scope metrics, None if the services need none
 
     def __post_init__(self) -> None:
         for url in self.urls:
@@ -59,26 +53,14 @@ class TrialSettings:
 
 @dataclass(frozen=True)
 class TrialResult:
-    """The result of a trial.
-
-    Attributes:
-        compared: Queries that both releases answered.
-        failed: Queries that failed with the new release.
-        changed: Queries with different results.
-        empty_before: Queries without a result from the current release.
-        empty_now: Queries without a result from the new release.
-        overlap: Mean share of the top-K that both releases return; None if no query was compared.
-        seconds: Duration of the trial.
-        wanted: Number of queries that had to be compared.
-        silent: URLs of services that never responded.
-    """
+    """The result of a trial."""
 
     compared: int
     failed: int
     changed: int
     empty_before: int
     empty_now: int
-    overlap: float | None
+    overlap: float | None  # mean share of the top-K that both releases return; None if no query was compared
     seconds: float
     wanted: int
     silent: tuple[str, ...] = ()
@@ -116,15 +98,7 @@ def try_release(
     The pointer `shadow` names the release during the trial; the caller removes the pointer afterwards.
 
     Args:
-        releases: The releases directory.
-        name: Id of the release.
-        settings: Settings of the trial.
-        trusted: Trusted keys, as for `promotion.promote`.
         job: Reports the start, and each service that does not respond.
-
-    Raises:
-        ReleaseError: If the release does not verify.
-        InputError: If a service rejects the key.
     """
     promotion.shadow(releases, name, trusted)
     addresses = _addresses(settings.urls)

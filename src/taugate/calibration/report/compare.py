@@ -131,22 +131,14 @@ _DIGITS = {"policy.tau": 6, "refusal.rho": 6, "query_set.effective_sample_size":
 
 @dataclass(frozen=True)
 class ComparisonRow:
-    """One fact of two releases.
-
-    Attributes:
-        group: Group of the fact.
-        label: Name of the fact in its group.
-        old: Value in the old release, None if it has none.
-        new: Value in the new release, None if it has none.
-        difference: New minus old for numbers in the same unit, "changed" for other values that differ, None for equal
-            or incomparable values.
-        digits: Digits after the point for fractions.
-    """
+    """One fact of two releases."""
 
     group: str
     label: str
-    old: Value
-    new: Value
+    old: Value  # value in the old release, None if it has none
+    new: Value  # value in the new release, None if it has none
+    # New minus old for numbers in the same unit, "changed" for other values that differ, None for equal or
+    # incomparable values
     difference: str | int | float | None
     digits: int = 4
 
@@ -175,10 +167,6 @@ def compare_releases(old: BaseModel | Mapping[str, Json], new: BaseModel | Mappi
     Thresholds of different policies, or of scores with different lexical parts, have different units, so they have no
     difference. A part of the queries that neither release was measured on has no rows, nor has a lexical part that
     neither has.
-
-    Args:
-        old: A manifest, or the facts of one.
-        new: A manifest, or the facts of one.
     """
     before, after = (_with_derived(facts) for facts in (old, new))
     return [

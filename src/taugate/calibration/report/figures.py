@@ -81,8 +81,6 @@ def spaced(decisions: Float32, kind: PolicyKind, tau: np.float32 | None) -> Floa
 
     Args:
         decisions: (q, K) float32.
-        kind: Kind of policy.
-        tau: None without a threshold.
     """
     chosen = np.empty(0, dtype=np.float32) if tau is None else np.array([tau])
     values = np.concatenate([decisions.ravel().clip(*POLICIES[kind].limits), chosen])
@@ -133,8 +131,6 @@ def densities_figure(
         correct: S_corr, (q,) float32.
         top: S_topK, (q, K) float32.
         threshold: A similarity and whether it is in force, None for no threshold.
-        legend: Description of each set.
-        score: Name of the similarity.
     """
     values = {"random": random, "correct": correct, "topk": top.ravel()}
     values = {name: sample for name, sample in values.items() if sample.size}
@@ -186,8 +182,6 @@ def density(values: Float32, low: float, high: float) -> tuple[NDArray[np.float6
 
     Args:
         values: (n,) float32.
-        low: Lower end of the axis.
-        high: Upper end of the axis.
 
     Returns:
         Positions and densities.

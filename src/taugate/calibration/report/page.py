@@ -8,7 +8,7 @@ from functools import cache
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined, Template
 
 from taugate.calibration.encoding.encoder_fit import encoder_fit_warnings
-from taugate.calibration.encoding.input_options import input_warnings, prompts_in_words
+from taugate.calibration.encoding.encoder_options import input_warnings, prompts_in_words
 from taugate.calibration.formats import (
     PARTS,
     alone,
@@ -24,7 +24,6 @@ from taugate.calibration.formats import (
 from taugate.calibration.provisional import outlook
 from taugate.calibration.query_set.warnings import COPIED, truncation_warning
 from taugate.calibration.report import terminal
-from taugate.calibration.report.abstaining import abstention_figures, shown_queries
 from taugate.calibration.report.compare import compare_releases, same_queries
 from taugate.calibration.report.figures import drawn, metric_curves, reliability_figures, similarity_densities
 from taugate.calibration.report.gate import (
@@ -45,7 +44,13 @@ from taugate.calibration.report.terminal import (
     statement,
     unrestricted,
 )
-from taugate.calibration.report.tradeoff import lost_queries, rule_standings, tradeoff_figures
+from taugate.calibration.report.tradeoff import (
+    abstention_figures,
+    lost_queries,
+    rule_standings,
+    shown_queries,
+    tradeoff_figures,
+)
 from taugate.calibration.study.outcomes import Calibrated
 from taugate.data.labelled_queries import left_out_notes
 from taugate.evidence.abstention.words import SCORES
@@ -71,11 +76,6 @@ def template(package: str, name: str, *filters: Callable[..., object]) -> Templa
     """Load a page's template with the macros, style sheet and number filters that all pages share.
 
     Values are escaped, because queries and documents are untrusted text.
-
-    Args:
-        package: Dotted name of the package that holds the template.
-        name: File name of the template.
-        filters: Further formats, by the names of the functions.
     """
     environment = Environment(
         loader=ChoiceLoader([PackageLoader(package, "."), PackageLoader("taugate.calibration.report", ".")]),
@@ -101,8 +101,6 @@ def render(calibrated: Calibrated, parent: ReleaseManifest | None, command: str 
     """Render the page, which is the same for the same calibration: the writer of the release fills in its id and time.
 
     Args:
-        calibrated: The study with its manifest.
-        parent: Manifest of the current release, None if there is none.
         command: The command line that made the release, empty if none did.
     """
     manifest, policy, shown = calibrated.manifest, calibrated.policy, shown_queries(calibrated)
@@ -184,23 +182,14 @@ def _prompts(manifest: Manifest) -> str | None:
 
 @dataclass(frozen=True)
 class PageWarning:
-    """A warning at the top of the page.
-
-    Attributes:
-        title: Two or three words.
-        text: What is wrong, and what to do about it.
-    """
+    """A warning at the top of the page."""
 
     title: str
-    text: str
+    text: str  # what is wrong, and what to do about it
 
 
 def page_warnings(calibrated: Calibrated) -> list[PageWarning]:
-    """Collect the warnings, the most serious first.
-
-    Args:
-        calibrated: The study with its manifest.
-    """
+    """Collect the warnings, the most serious first."""
     manifest = calibrated.manifest
     k, record = calibrated.policy.k, manifest.calibration
     warnings = []

@@ -49,31 +49,19 @@ OUTCOMES: dict[Outcome, str] = {
 
 @dataclass(frozen=True)
 class DoubtfulLabel:
-    """A label that may be wrong.
-
-    Attributes:
-        row: Row of the query among the answerable ones.
-        rank: Rank of the result, from 0.
-        probability: Probability that the result is relevant, by a model that did not learn from this query.
-        rival: Rank of the query's most probable result with the opposite label; None if there is none.
-    """
+    """A label that may be wrong."""
 
     row: int
-    rank: int
-    probability: float
-    rival: int | None
+    rank: int  # rank of the result, from 0
+    probability: float  # probability that the result is relevant, by a model that did not learn from this query
+    rival: int | None  # rank of the query's most probable result with the opposite label; None if there is none
 
 
 @dataclass(frozen=True)
 class DoubtfulLabels:
-    """The most doubtful labels of each kind in descending order, with at most one of a kind for each query.
+    """The most doubtful labels of each kind in descending order, with at most one of a kind for each query."""
 
-    Attributes:
-        irrelevant: Results that are labelled relevant and probably are not.
-        missing: Results without a label that are probably relevant.
-    """
-
-    irrelevant: list[DoubtfulLabel]
+    irrelevant: list[DoubtfulLabel]  # results that are labelled relevant and probably are not
     missing: list[DoubtfulLabel]
 
 
@@ -83,7 +71,6 @@ def doubtful_labels(probabilities: Float64, judged: JudgedQueries, count: int) -
     Args:
         probabilities: (n, K) probability that a result is relevant, by models that did not learn from its query
             (`cross_fitted`).
-        judged: The n answerable queries with their results.
         count: Largest number of labels of each kind. There are none if all results have the same label.
     """
     relevant, unlabelled = judged.relevant & judged.labelled, ~judged.relevant & judged.labelled
@@ -110,10 +97,6 @@ def cross_fitted(estimated: EstimatedRelevance, roles: QueryRoles) -> Float64:
 
     The queries that fitted the model get the probabilities of its cross-validation, recalibrated like all others. The
     three numbers of the recalibration were learned from the queries that did not fit.
-
-    Args:
-        estimated: The model with its probabilities.
-        roles: Roles of the n queries.
     """
     probabilities = estimated.answerable.astype(np.float64)
     folds = np.clip(estimated.fit.out_of_fold.astype(np.float64), _SUREST, 1 - _SUREST)
@@ -143,20 +126,12 @@ class ShownLabel:
     """A doubtful label with the texts that a person needs to judge it.
 
     The relevance of both documents is estimated by a model that was not fitted on the query.
-
-    Attributes:
-        id: Id of the query.
-        text: Text of the query, shortened.
-        document: The document with the doubtful label.
-        rival: The most relevant result with the opposite label, if any.
-        named: Ids of some documents labelled relevant.
-        unnamed: Number of further documents labelled relevant.
     """
 
     id: str
     text: str
     document: RetrievedDocument
-    rival: RetrievedDocument | None
+    rival: RetrievedDocument | None  # the most relevant result with the opposite label, if any
     named: list[str]
     unnamed: int
 
@@ -173,9 +148,6 @@ def label_errors(calibrated: Calibrated) -> ShownLabels | None:
     """Find the labels of the answerable queries that are most likely wrong.
 
     None if no relevance model was fitted on these queries; an earlier release's model may have seen some of them.
-
-    Args:
-        calibrated: The study with its manifest.
     """
     if calibrated.fitted is None or calibrated.roles is None:
         return None
@@ -207,14 +179,7 @@ def _shown(calibrated: Calibrated, probabilities: Float64, label: DoubtfulLabel)
 
 @dataclass(frozen=True)
 class QuestionRow:
-    """A question and what becomes of it.
-
-    Attributes:
-        text: Text, shortened.
-        question: The question with its scores.
-        outcome: What both thresholds do to it.
-        order: Place of the outcome among the outcomes.
-    """
+    """A question and what becomes of it."""
 
     text: str
     question: CalibrationQuestion
@@ -224,14 +189,9 @@ class QuestionRow:
 
 @dataclass(frozen=True)
 class QuestionTable:
-    """The table.
+    """The table."""
 
-    Attributes:
-        rows: At most MAX_ROWS rows; of more, those that are closest to another outcome.
-        total: Number of questions.
-    """
-
-    rows: list[QuestionRow]
+    rows: list[QuestionRow]  # at most MAX_ROWS rows; of more, those that are closest to another outcome
     total: int
 
 

@@ -10,16 +10,13 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from taugate.calibration.encoding.corpus import EncodedTexts
-from taugate.calibration.inherited import Inherited
 from taugate.calibration.metrics.embeddings import isotropy
-from taugate.calibration.metrics.inputs import CalibrationInputs
-from taugate.calibration.metrics.judging import judge_queries, own_passages_of, search_excluding_own
+from taugate.calibration.metrics.inputs import CalibrationInputs, judge_queries, own_passages_of, search_excluding_own
 from taugate.calibration.query_set.measure import measure_query_set
 from taugate.calibration.query_set.warnings import compare_wording, wording_warnings
-from taugate.calibration.relevance.model import apply_relevance, estimate_relevance
-from taugate.calibration.relevance.probes import LabelledSearch
+from taugate.calibration.relevance import LabelledSearch, apply_relevance, estimate_relevance
 from taugate.calibration.study.refusing import LabelledParts, RefusalQuestions
-from taugate.calibration.study.study import DescribedTexts, Parts, Search
+from taugate.calibration.study.study import DescribedTexts, Inherited, Parts, Search
 from taugate.calibration.threshold.few_labels import FewLabels
 from taugate.errors import InputError
 from taugate.evidence.abstention.choose import EncodedCorpus, LabelledGroups, QueryGroup
@@ -44,11 +41,6 @@ def question_parts(parts: Mapping[PartName, QueryPart], roles: QueryRoles, queri
 
     Held-out queries measure, and all calibration queries learn: their questions only take part in the recalibration,
     which moves no result past another. Without held-out queries, those that did not fit the model measure.
-
-    Args:
-        parts: "calibration" and, with a holdout, "heldout".
-        roles: Roles of the calibration queries.
-        queries: n.
     """
     learns, measures = np.zeros(queries, dtype=np.bool_), np.zeros(queries, dtype=np.bool_)
     heldout = parts.get("heldout")
@@ -64,9 +56,7 @@ def divide_unanswered(search: LabelledSearch, roles: QueryRoles, parts: tuple[Ma
     unanswerable queries learn and measure in turn.
 
     Args:
-        search: The searched data set.
         roles: Roles of the answerable queries; which off-topic questions seem answered depends on the fitting ones.
-        parts: Result of `question_parts`.
     """
     fitting = search.judged.take(roles.fit)
     remains = search.off_topic_remaining(fitting.top.scores[fitting.accuracy() > 0, 0])
@@ -83,16 +73,10 @@ def divide_unanswered(search: LabelledSearch, roles: QueryRoles, parts: tuple[Ma
 
 @dataclass(frozen=True)
 class CorpusSearch(Search):
-    """Searches the documents of a data set.
+    """Searches the documents of a data set."""
 
-    Attributes:
-        inputs: The data set, the division of its queries, and the settings.
-        encoded: Vectors of the data set, as they are searched.
-        index: Index of the documents.
-    """
-
-    inputs: CalibrationInputs
-    encoded: EncodedTexts
+    inputs: CalibrationInputs  # the data set, the division of its queries, and the settings
+    encoded: EncodedTexts  # vectors of the data set, as they are searched
     index: Index
 
     @property

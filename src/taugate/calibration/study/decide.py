@@ -7,11 +7,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.calibration.inherited import Inherited
 from taugate.calibration.metrics.inputs import StudyInputs
-from taugate.calibration.relevance.probes import LabelledSearch
-from taugate.calibration.settings.update import requested_rule
-from taugate.calibration.study.study import ScoredPart, Study
+from taugate.calibration.relevance import LabelledSearch
+from taugate.calibration.settings import requested_rule
+from taugate.calibration.study.study import Inherited, ScoredPart, Study
 from taugate.calibration.threshold.shortage import with_shortage
 from taugate.calibration.threshold.strata import QueryStrata, StrataCertifier
 from taugate.errors import InputError
@@ -49,8 +48,6 @@ def decide(study: Study, inputs: StudyInputs, inherited: Inherited | None = None
     """Choose the policy in force, and measure it and its alternatives.
 
     Args:
-        study: The study of the data set.
-        inputs: The labelled queries and the settings.
         inherited: Parts of an earlier release to reuse, None if everything is chosen now.
 
     Raises:
@@ -185,12 +182,6 @@ class LabelledEvidence:
 
     The queries are divided as in a calibration with the same seed, so those that fitted a model certify nothing. That
     they chose τ favours the earlier documents, so they overestimate what is lost now.
-
-    Attributes:
-        studied: The queries on the present documents.
-        search: Their search.
-        inputs: Their division and the settings.
-        silence: See `Evidence`.
     """
 
     studied: Study

@@ -27,11 +27,7 @@ _GOLDEN_QUERIES = 32
 
 @dataclass(frozen=True)
 class Calibrated(Study):
-    """A study with the manifest of its release.
-
-    Attributes:
-        manifest: The manifest, without id, times and files.
-    """
+    """A study with the manifest of its release."""
 
     manifest: ReleaseManifest
 
@@ -130,9 +126,6 @@ def calibration_questions(calibrated: Calibrated) -> list[CalibrationQuestion]:
     """List the labelled questions, answerable ones first, then the off-topic ones that count for ρ.
 
     Of more than MAX_QUESTIONS labelled ones, as many are listed, evenly spaced.
-
-    Args:
-        calibrated: The study with its manifest.
     """
     kinds = (_answerable(calibrated), _unanswerable(calibrated), _off_topic(calibrated))
     return [question for kind in kinds if kind is not None for question in kind.questions()]
@@ -140,29 +133,17 @@ def calibration_questions(calibrated: Calibrated) -> list[CalibrationQuestion]:
 
 @dataclass(frozen=True)
 class _Questions:
-    """The n questions of a kind, of which those at `rows` are listed; see CalibrationQuestion.
-
-    Attributes:
-        kind: Their kind.
-        texts: Their texts.
-        values: (n, K) float32.
-        best: (n,) float32.
-        refusal: (n,) float32, None if no question is refused.
-        rows: Positions of the listed ones.
-        ranks: (n,) ranks from 1, 0 for none; None if no result is relevant.
-        right: (n,) float32; None with `ranks`.
-        heldout: (n,) bool; None if none is held out.
-    """
+    """The n questions of a kind, of which those at `rows` are listed; see CalibrationQuestion."""
 
     kind: QuestionKind
     texts: Sequence[str]
-    values: Float32
-    best: Float32
-    refusal: Float32 | None
-    rows: NDArray[np.int64]
-    ranks: NDArray[np.int64] | None = None
-    right: Float32 | None = None
-    heldout: Mask | None = None
+    values: Float32  # (n, K) float32
+    best: Float32  # (n,) float32
+    refusal: Float32 | None  # (n,) float32, None if no question is refused
+    rows: NDArray[np.int64]  # positions of the listed ones
+    ranks: NDArray[np.int64] | None = None  # (n,) ranks from 1, 0 for none; None if no result is relevant
+    right: Float32 | None = None  # (n,) float32; None with `ranks`
+    heldout: Mask | None = None  # (n,) bool; None if none is held out
 
     def questions(self) -> Iterator[CalibrationQuestion]:
         """Make the records of the listed questions."""

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from taugate.calibration.metrics.inputs import SearchedQueries
-from taugate.calibration.relevance.probes import LabelledSearch
-from taugate.calibration.settings.settings import CalibrationSettings
+from taugate.calibration.relevance import LabelledSearch
+from taugate.calibration.settings import CalibrationSettings
 from taugate.data.questions import OffTopicQuestion, off_topic_table
 from taugate.data.runs.run import Run
 from taugate.evidence.abstention.choose import LabelledGroups, QueryGroup
@@ -49,15 +49,10 @@ Best = Callable[[Ranking], Float32]
 
 @dataclass(frozen=True)
 class Growth:
-    """A searched corpus that may double.
+    """A searched corpus that may double."""
 
-    Attributes:
-        search: The labelled queries and the questions about other subjects, with their results.
-        take: Takes the questions of each kind that choose ρ, by their best scores.
-        seed: Draws the halves.
-    """
-
-    search: LabelledSearch
+    search: LabelledSearch  # the labelled queries and the questions about other subjects, with their results
+    # Takes the questions of each kind that choose ρ, by their best scores
     take: Callable[[Best], dict[QuestionKind, ScoredQuestions]]
     seed: int
 
@@ -110,26 +105,16 @@ def _quantile(share: float, questions: ScoredQuestions) -> float:
 
 @dataclass(frozen=True)
 class LabelledParts:
-    """The parts that the answerable queries take.
+    """The parts that the answerable queries take."""
 
-    Attributes:
-        limits: (n,) bool, whether the query limits how many right answers ρ loses.
-        certifies: (n,) bool, whether the query may certify a loss, so that ρ must not depend on it.
-    """
-
-    limits: Mask
-    certifies: Mask
+    limits: Mask  # (n,) bool, whether the query limits how many right answers ρ loses
+    certifies: Mask  # (n,) bool, whether the query may certify a loss, so that ρ must not depend on it
 
 
 def divide_queries(parts: Mapping[PartName, QueryPart], roles: QueryRoles | None, rule: ThresholdRule) -> LabelledParts:
     """Decide which answerable queries limit ρ: calibration queries, or held-out ones if those certify a loss.
 
     Without held-out queries, those that fit the model of relevance limit ρ and certify nothing.
-
-    Args:
-        parts: "calibration" and, with a holdout, "heldout".
-        roles: None with too few queries.
-        rule: Rule of the threshold.
     """
     members = parts["calibration"].members
     limits, certifies = (np.zeros(sum(len(part.members) for part in parts.values()), dtype=np.bool_) for _ in range(2))
@@ -142,16 +127,12 @@ def divide_queries(parts: Mapping[PartName, QueryPart], roles: QueryRoles | None
 
 
 class RefusalQuestions(NamedTuple):
-    """Questions that no document answers.
+    """Questions that no document answers."""
 
-    Attributes:
-        kinds: The questions by kind, at least those about other subjects; near misses never choose ρ.
-        left_out: Number of off-topic questions and requests that the documents seem to answer, which do not count.
-        growth: Forecasts what becomes of ρ if the corpus doubles; None if nothing is known of the corpus.
-    """
-
+    # The questions by kind, at least those about other subjects; near misses never choose ρ
     kinds: Mapping[QuestionKind, ScoredQuestions]
-    left_out: int
+    left_out: int  # number of off-topic questions and requests that the documents seem to answer, which do not count
+    # Forecasts what becomes of ρ if the corpus doubles; None if nothing is known of the corpus
     growth: Growth | None = None
 
     @classmethod
@@ -223,10 +204,6 @@ def refuse_by_default(
     """Choose ρ, or keep that of an earlier release, and measure what it refuses.
 
     Args:
-        search: The labelled queries with their results.
-        questions: Questions that no document answers.
-        parts: Parts of the answerable queries.
-        roles: None with too few queries.
         settings: All settings, among them the rule of the threshold, and ρ if it is given or lowered.
         kept: Record of the earlier release; None to choose ρ.
     """
@@ -257,13 +234,7 @@ def refuse_by_default(
 
 
 def lowered_rho(evidence: CalibrationQueries, planned: float, rho: float) -> str:
-    """Say what the planned ρ would cost, for the progress.
-
-    Args:
-        evidence: The queries, with the planned ρ.
-        planned: ρ before the certificate lowered it.
-        rho: ρ that the certificate allows.
-    """
+    """Say what the planned ρ would cost, for the progress."""
     certifying = evidence.scored.take(evidence.certifying(model=False))
     right = certifying.judged.accuracy() > 0
     lost = int(np.isfinite(certifying.refusals()[right, 0]).sum())

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from taugate.calibration.acceptance.better_lists import JudgingQueries, StageResults
 from taugate.calibration.encoding.rerankers import RequestedReranker
-from taugate.calibration.metrics.inputs import CalibrationInputs
-from taugate.calibration.metrics.judging import (
+from taugate.calibration.metrics.inputs import (
+    CalibrationInputs,
     grades_of,
     own_passages_of,
     relevant_passages,
@@ -24,7 +24,7 @@ from taugate.calibration.metrics.judging import (
     search_excluding_own,
 )
 from taugate.calibration.progress import Job
-from taugate.calibration.relevance.probes import LabelledSearch, Positions
+from taugate.calibration.relevance import LabelledSearch, Positions
 from taugate.calibration.study.corpus import CorpusSearch
 from taugate.calibration.study.refusing import LabelledParts, RefusalQuestions
 from taugate.calibration.study.study import DescribedTexts, Parts, Search
@@ -42,15 +42,10 @@ from taugate.retrieval.rerank.stage import FIRST_SCORE, combined, rank
 
 @dataclass(frozen=True)
 class RerankedCandidates:
-    """The candidates of m queries, with the scores of both stages.
+    """The candidates of m queries, with the scores of both stages."""
 
-    Attributes:
-        first: (m, N) candidates in the order of the first stage.
-        scores: (m, N) float32 scores of the second stage.
-    """
-
-    first: TopK
-    scores: Float32
+    first: TopK  # (m, N) candidates in the order of the first stage
+    scores: Float32  # (m, N) float32 scores of the second stage
 
     @property
     def second(self) -> TopK:
@@ -66,17 +61,11 @@ class RerankedCandidates:
 
 @dataclass(frozen=True)
 class RerankedQueries(LabelledSearch):
-    """The labelled queries and the questions without an answer after both stages.
-
-    Attributes:
-        scale: What the scores are.
-        off_topic_candidates: Candidates of the questions about other subjects.
-        candidates: (n, N) candidates of the answerable queries in the order of the second stage.
-    """
+    """The labelled queries and the questions without an answer after both stages."""
 
     scale: RerankerScale
     off_topic_candidates: RerankedCandidates
-    candidates: TopK
+    candidates: TopK  # (n, N) candidates of the answerable queries in the order of the second stage
 
     @property
     def score_name(self) -> str:
@@ -116,40 +105,23 @@ class RerankedQueries(LabelledSearch):
 
 @dataclass(frozen=True)
 class RerankedSearch(Search):
-    """Searches the documents of a data set in two stages.
-
-    Attributes:
-        first: The search of the first stage.
-        reranker: The second stage's reranker.
-        answerable: Candidates of the answerable queries.
-        unanswerable: Candidates of the unanswerable queries.
-        off_topic: Candidates of the questions about other subjects.
-        correct: (n,) float32 scores of the most similar relevant passage, retrieved or not.
-        scale: What the second stage's scores are.
-        first_stage_weight: Weight of the first stage's score in the second stage's.
-    """
+    """Searches the documents of a data set in two stages."""
 
     first: CorpusSearch
     reranker: Reranker
     answerable: RerankedCandidates
     unanswerable: RerankedCandidates
     off_topic: RerankedCandidates
-    correct: Float32
+    correct: Float32  # (n,) float32 scores of the most similar relevant passage, retrieved or not
     scale: RerankerScale
-    first_stage_weight: float
+    first_stage_weight: float  # weight of the first stage's score in the second stage's
 
     @classmethod
     def score(cls, first: CorpusSearch, requested: RequestedReranker, reranker: Reranker, candidates: int) -> Self:
         """Score the candidates of all queries.
 
         Args:
-            first: The search of the first stage.
-            requested: The requested reranker.
             reranker: The same with the documents of the data set; scores them.
-            candidates: N, the number of candidates of a query.
-
-        Raises:
-            RerankerUnavailable: If there are no scores.
         """
         dataset, encoded = first.inputs.dataset, first.encoded
         weight = requested.reranker.config.first_stage_weight
@@ -284,11 +256,7 @@ def score_pairs(
     """Score m queries with c documents each, (m, c) float32.
 
     Args:
-        reranker: Scores them.
-        queries: Texts of the queries.
         positions: (m, c) positions of the documents.
-        job: Shows the progress.
-        name: Name of the task in progress.
         known: (m, c) float32 scores that need not be computed, NaN for the others; None for all others.
 
     Raises:

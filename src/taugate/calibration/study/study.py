@@ -1,19 +1,18 @@
-"""Analyses labelled queries from the scores of any search; no threshold is chosen, and nothing is written."""
+"""Analyses labelled queries from the scores of any search, with parts of an earlier release that are reused."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
+from pathlib import Path
+from typing import Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from taugate.calibration.inherited import Inherited
 from taugate.calibration.metrics.inputs import SearchedQueries, StudyInputs
 from taugate.calibration.query_set.warnings import Wording
-from taugate.calibration.relevance.model import estimate_score_relevance
-from taugate.calibration.relevance.probes import LabelledSearch
-from taugate.calibration.settings.settings import CalibrationSettings
+from taugate.calibration.relevance import LabelledSearch, estimate_score_relevance
+from taugate.calibration.settings import CalibrationSettings
 from taugate.calibration.study.refusing import (
     LabelledParts,
     RefusalQuestions,
@@ -33,20 +32,97 @@ from taugate.evidence.relevance.fitting import AppliedRelevance, EstimatedReleva
 from taugate.evidence.threshold.policy_choice import CalibrationQueries, certifiable_rho, with_enough_evidence
 from taugate.policy.abstention import AnswerRule, AnswerScore
 from taugate.policy.arrays import Float32
-from taugate.policy.score_relevance import NO_COMPONENTS, Components
-from taugate.release.evidence import IsotropyRecord
+from taugate.policy.relevance import Relevance
+from taugate.policy.score_relevance import NO_COMPONENTS, Components, ScoreRelevance
+from taugate.release.evidence import IsotropyRecord, RelevanceRecord
+from taugate.release.layout import RELEVANCE
+from taugate.release.manifest import Manifest
+from taugate.release.names import Method
+from taugate.release.outcome_records import PolicyRecord
 from taugate.release.records import QuerySetRecord
+from taugate.release.refusal_records import RefusalRecord
+from taugate.release.verify import verify
+from taugate.retrieval.reader import Release
+from taugate.retrieval.rerank.stage import SecondStageRule
+from taugate.retrieval.retriever import Retriever
+
+
+@dataclass(frozen=True)
+class Inherited:
+    """Reused parts of an earlier release."""
+
+    # Model of relevance, whose weights do not change, None if the release has none. Of a second stage, it is a
+    # model of scores.
+    relevance: Relevance | ScoreRelevance | None
+    relevance_record: RelevanceRecord | None  # record of the model, None if the release has none
+    chosen_by: Method
+    policy: PolicyRecord | None = None  # the policy, None if only the model is reused
+    # The rule by which queries are refused, with its record; None if there is none
+    refusal: tuple[AnswerRule, RefusalRecord] | None = None
+
+    @property
+    def score_relevance(self) -> ScoreRelevance | None:
+        """The model, if it reads scores alone."""
+        return self.relevance if isinstance(self.relevance, ScoreRelevance) else None
+
+    @property
+    def refuses_by_default(self) -> bool:
+        """Whether it has a default ρ."""
+        return self.refusal is not None and self.refusal[1].is_default
+
+    @classmethod
+    def everything(cls, release: Release) -> Self:
+        """Reuse the model, the policy and the refusals of an opened release; of two stages, of the second."""
+        second = release.retriever.second
+        return cls._of(release.manifest, release.retriever if second is None else second.rule)
+
+    @classmethod
+    def first_stage(cls, release: Release) -> Self:
+        """Reuse the same of the first stage alone of an opened release with two stages."""
+        return cls._of(release.manifest.first_stage, release.retriever)
+
+    @classmethod
+    def _of(cls, manifest: Manifest, rule: Retriever | SecondStageRule) -> Self:
+        refusal = None
+        if rule.abstention is not None and manifest.refusal is not None:
+            refusal = (rule.abstention, manifest.refusal)
+        policy = manifest.policy
+        return cls(rule.relevance, manifest.relevance, policy.method, policy, refusal)
+
+    @classmethod
+    def model_of(cls, release: Path, encoder_sha256: str, k: int) -> Self | None:
+        """Reuse only the model of relevance.
+
+        Args:
+            encoder_sha256: Digest of the float32 encoder of the new release.
+
+        Returns:
+            None if the release has another encoder or another K, or none, or a second stage, so that its model does not
+            fit.
+        """
+        manifest = verify(release).searchable
+        if manifest is None or manifest.second_stage is not None:
+            return None
+        encoder = manifest.float32_encoder or manifest.answering
+        if (encoder.sha256, manifest.policy.k) != (encoder_sha256, k):
+            return None
+        return cls(_relevance(release, manifest), manifest.relevance, manifest.policy.method)
+
+
+def _relevance(release: Path, manifest: Manifest) -> Relevance | None:
+    if manifest.relevance is None:
+        return None
+    dimension = manifest.encoder.dimension if manifest.projection is None else manifest.projection.dimension
+    documents = manifest.index.documents if manifest.engine is None else None
+    return Relevance.load(release / RELEVANCE, dimension, documents)
 
 
 @dataclass(frozen=True)
 class ScoredPart(QueryPart):
-    """A part of the queries, with the similarities of its random documents.
+    """A part of the queries, with the similarities of its random documents."""
 
-    Attributes:
-        random_scores: S_rand, (q,) float32, similarity of each query and its random document; (0,) if the search cannot
-            score any document but its results.
-    """
-
+    # S_rand, (q,) float32, similarity of each query and its random document; (0,) if the search cannot score any
+    # document but its results
     random_scores: Float32
 
 
@@ -57,17 +133,11 @@ Modelled = tuple[AppliedRelevance, Float32]
 
 @dataclass(frozen=True)
 class DescribedTexts:
-    """What the queries and the documents of a data set are like.
-
-    Attributes:
-        isotropy: Record of the documents' vectors.
-        query_set: Record of the queries.
-        wording: Queries that copy their document, and answers that the corpus repeats.
-    """
+    """What the queries and the documents of a data set are like."""
 
     isotropy: IsotropyRecord
     query_set: QuerySetRecord
-    wording: Wording
+    wording: Wording  # queries that copy their document, and answers that the corpus repeats
 
 
 # Scores a random document for each of the q queries of a part, (q,) float32.
@@ -83,7 +153,6 @@ class VectorSearch(Protocol):
         """Fit the model of relevance on vectors, or apply an inherited one.
 
         Args:
-            parts: Parts of the answerable queries.
             roles: Roles of the calibration queries, None if there are too few.
             inherited: Parts of an earlier release; None to fit a model.
             refuses: Whether the model also learns from questions that no document answers.
@@ -132,11 +201,7 @@ class Search(Protocol):
 
     @property
     def queries(self) -> SearchedQueries:
-        """The labelled queries with their results; searched at first use.
-
-        Raises:
-            InputError: If no threshold can separate the scores.
-        """
+        """The labelled queries with their results; searched at first use."""
         ...
 
     @property
@@ -156,29 +221,17 @@ class Search(Protocol):
 
 @dataclass(frozen=True)
 class Study:
-    """Labelled queries that were searched and scored.
-
-    Attributes:
-        search: The queries with their results.
-        scored: Every labelled query with its results and decision scores.
-        parts: "calibration" and, with a holdout, "heldout".
-        roles: Calibration queries that fit, and those that do not, None if there are too few.
-        estimated: Model of relevance with its probabilities, None without one.
-        refusal: What refuses queries as a whole; None if nothing does.
-        few_labels: Estimates from few labels and a machine, None if labels are used alone.
-        texts: What queries and documents are like; None if neither texts nor vectors are known.
-        corpus: The queries of `search` with their documents; None if these are not known.
-    """
+    """Labelled queries that were searched and scored."""
 
     search: SearchedQueries
-    scored: ScoredQueries
+    scored: ScoredQueries  # every labelled query with its results and decision scores
     parts: dict[PartName, ScoredPart]
-    roles: QueryRoles | None
-    estimated: AppliedRelevance | None
-    refusal: StudiedRefusal | None
-    few_labels: FewLabels | None
-    texts: DescribedTexts | None
-    corpus: LabelledSearch | None
+    roles: QueryRoles | None  # calibration queries that fit, and those that do not, None if there are too few
+    estimated: AppliedRelevance | None  # model of relevance with its probabilities, None without one
+    refusal: StudiedRefusal | None  # what refuses queries as a whole; None if nothing does
+    few_labels: FewLabels | None  # estimates from few labels and a machine, None if labels are used alone
+    texts: DescribedTexts | None  # what queries and documents are like; None if neither texts nor vectors are known
+    corpus: LabelledSearch | None  # the queries of `search` with their documents; None if these are not known
 
     @property
     def fitted(self) -> EstimatedRelevance | None:
@@ -208,8 +261,6 @@ def study(inputs: StudyInputs, searching: Search, inherited: Inherited | None = 
     """Search for all labelled queries, fit the model of relevance, and set what refuses queries.
 
     Args:
-        inputs: The labelled queries and the settings.
-        searching: The search.
         inherited: Parts of an earlier release to reuse, None if everything is fitted and chosen now.
 
     Raises:
@@ -254,13 +305,7 @@ def study(inputs: StudyInputs, searching: Search, inherited: Inherited | None = 
 
 
 def _certifiable(studied: Study, inputs: StudyInputs, refusing: Callable[[float], StudiedRefusal | None]) -> Study:
-    """Lower ρ as far as the certificate of a loss needs it.
-
-    Args:
-        studied: The study with the planned ρ.
-        inputs: The labelled queries and the settings.
-        refusing: Refuses below a lower ρ.
-    """
+    """Lower ρ as far as the certificate of a loss needs it; `refusing`: refuses below a lower ρ."""
     evidence, answering = studied.deciding(inputs), studied.scored.answering
     rho = certifiable_rho(inputs.settings.rule, evidence)
     if rho is None or answering is None or rho >= answering.threshold:
@@ -283,11 +328,7 @@ def _refusal(
     """Decide what refuses queries as a whole: the inherited rule, requested limits, or the default; None for nothing.
 
     Args:
-        searching: The search.
-        parts: Parts of the answerable queries.
         roles: Roles of the calibration queries, None if there are too few.
-        settings: All settings.
-        inherited: Parts of an earlier release to reuse.
     """
     kept, members = None if inherited is None else inherited.refusal, parts["calibration"].members
     if kept is not None and not kept[1].is_default:
@@ -324,8 +365,6 @@ def _relevance_of_scores(
     """Fit the model on the scores of results, or apply an inherited one; None if there are too few queries, or none is.
 
     Args:
-        search: The labelled queries with their results.
-        components: Further scores of the answerable and the unanswerable queries' results.
         roles: Roles of the calibration queries, None if there are too few.
         inherited: Parts of an earlier release; None to fit a model.
 

@@ -7,8 +7,8 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.calibration.metrics.judging import OwnPassages, search_excluding_own
-from taugate.calibration.relevance.probes import LabelledSearch, ResultScorer
+from taugate.calibration.metrics.inputs import OwnPassages, search_excluding_own
+from taugate.calibration.relevance import LabelledSearch, ResultScorer
 from taugate.errors import InputError
 from taugate.evidence.clusters import SamplingUnits
 from taugate.evidence.few_labels.population import (
@@ -43,23 +43,14 @@ from taugate.retrieval.index.top_k import TopK
 
 @dataclass(frozen=True)
 class FewLabels:
-    """Few judged queries and many unjudged ones, searched and scored.
+    """Few judged queries and many unjudged ones, searched and scored."""
 
-    Attributes:
-        population: All queries; the judged ones are the answerable queries, then the unanswerable ones.
-        relevant: (n, K), judgements of the results by people.
-        units: Sampling units of the judged queries.
-        judged: The answerable judged queries with their results.
-        splits: Splits that were read.
-        machine: Machine that scored the results, None without unjudged queries.
-    """
-
-    population: QueryPopulation
-    relevant: NDArray[np.bool_]
+    population: QueryPopulation  # all queries; the judged ones are the answerable queries, then the unanswerable ones
+    relevant: NDArray[np.bool_]  # (n, K), judgements of the results by people
     units: SamplingUnits
-    judged: JudgedQueries
+    judged: JudgedQueries  # the answerable judged queries with their results
     splits: Sequence[str]
-    machine: Machine | None
+    machine: Machine | None  # machine that scored the results, None without unjudged queries
 
     @classmethod
     def of(cls, search: LabelledSearch, seed: int) -> "FewLabels | None":
@@ -71,9 +62,6 @@ class FewLabels:
             search: The searched data set, with the judged queries.
             seed: Seed of the division of the generated queries into those that fit the machine and those that
                 recalibrate it.
-
-        Raises:
-            InputError: If no answerable query was completely judged.
         """
         dataset, judged, unanswerable = search.dataset, search.judged, search.unanswerable
         additional = dataset.other_queries
@@ -162,7 +150,6 @@ class FewLabels:
 
         Args:
             measured: Metrics of the judged answerable queries, counted without weights.
-            policy: Policy in force.
         """
         kept = self._kept(policy.tau)
         answerable = kept[: len(self.judged)]
@@ -173,11 +160,14 @@ class FewLabels:
         threshold = _no_cut(policy.tau)
         estimates = {
             "accuracy": self._accuracy(),
-            "accuracy_at_tau": self._compare(np.any(self.relevant & kept, axis=1), partial(_hits_at, threshold)),
+            "accuracy_at_tau": self._compare(
+                np.any(self.relevant & kept, axis=1),
+                lambda scores, decisions: hit_scores(np.where(decisions >= threshold, scores, 0.0)),
+            ),
             "ndcg": self._compare(uncut, partial(_gain_at, _no_cut(None))),
             "ndcg_at_tau": self._compare(at_tau, partial(_gain_at, threshold)),
         }
-        metrics = {name: _estimate(sources.both) for name, sources in estimates.items()}
+        metrics = {name: Estimate(**_interval(sources.both).model_dump()) for name, sources in estimates.items()}
         for name in ("accuracy", "ndcg"):
             metrics[f"{name}_at_tau"] = _at_most(metrics[f"{name}_at_tau"], metrics[name])
         return measured.model_copy(
@@ -185,12 +175,7 @@ class FewLabels:
         )
 
     def record(self, policy: PolicyRecord, rule: ThresholdRule) -> LabelsRecord:
-        """Record the estimates from labels alone, from the machine alone and from both together.
-
-        Args:
-            policy: Policy in force.
-            rule: Requested rule.
-        """
+        """Record the estimates from labels alone, from the machine alone and from both together."""
         accuracy, loss = self._accuracy(), self._loss(policy.tau, CONFIDENCE)
         max_loss = rule.max_loss if policy.statement == "labels" else None
         population, unjudged = self.population, self.population.unjudged
@@ -223,7 +208,7 @@ class FewLabels:
         )
 
     def _accuracy(self) -> SourceComparison:
-        return self._compare(np.any(self.relevant, axis=1), _hits)
+        return self._compare(np.any(self.relevant, axis=1), lambda scores, _: hit_scores(scores))
 
     def _compare(self, outcomes: NDArray[np.generic] | np.bool_, scoring: Scoring) -> SourceComparison:
         return self.population.compare(np.asarray(outcomes, np.float64)[:, None], scoring, CONFIDENCE, complete=True)
@@ -296,10 +281,7 @@ def _machine_scores(
     """Return the machine with its scores of judged and unjudged queries; without the latter, scores are similarities.
 
     Args:
-        search: The searched data set.
         unjudged_own: Passages that are the unjudged queries themselves.
-        top: Results of the judged queries.
-        seed: As in `FewLabels.of`.
     """
     encoded, index, k = search.encoded, search.index, top.scores.shape[1]
     if encoded.unjudged is None or not len(encoded.unjudged):
@@ -313,14 +295,6 @@ def _machine_scores(
 def _no_cut(tau: float | None) -> np.float32:
     """Return τ in float32, as scores are compared with it; below every score if there is none."""
     return np.float32(-np.inf if tau is None else tau)
-
-
-def _hits(relevance: Scores, _decisions: Scores) -> Float64:
-    return hit_scores(relevance)
-
-
-def _hits_at(threshold: np.float32, relevance: Scores, decisions: Scores) -> Float64:
-    return hit_scores(np.where(decisions >= threshold, relevance, 0.0))
 
 
 def _losses_at(thresholds: Float32, relevance: Scores, decisions: Scores) -> Float64:
@@ -337,10 +311,6 @@ def _gain_at(threshold: np.float32, relevance: Scores, decisions: Scores) -> Flo
 
 def _interval(share: ShareEstimates) -> Interval:
     return Interval(mean=float(share.value[0]), lower=float(share.lower[0]), upper=float(share.upper[0]))
-
-
-def _estimate(share: ShareEstimates) -> Estimate:
-    return Estimate(**_interval(share).model_dump())
 
 
 def _at_most(with_cut: Estimate, without_cut: Estimate) -> Estimate:

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize
 
-from taugate.calibration.settings.settings import CalibrationSettings
+from taugate.calibration.settings import CalibrationSettings
 from taugate.data.labelled_queries import LabelledQueries
 from taugate.evidence.clusters import MAX_DESIGN_EFFECT
 from taugate.evidence.divisions import FIT_SHARE, MIN_CALIBRATING, held_out
@@ -47,18 +47,12 @@ _MAX_NAMED = 20  # queries whose labels a person checks in a few minutes
 
 @dataclass(frozen=True)
 class RuleVariant:
-    """A variant of the request with another holdout, another policy, or both.
-
-    Attributes:
-        holdout: Share of queries held out.
-        rule: Rule of the variant.
-        options: Command-line options of the variant, empty for the request itself.
-        refuses: Whether queries are refused by default. Without a holdout, queries that limit ρ cannot certify.
-    """
+    """A variant of the request with another holdout, another policy, or both."""
 
     holdout: float
     rule: ThresholdRule
-    options: str = ""
+    options: str = ""  # command-line options of the variant, empty for the request itself
+    # Whether queries are refused by default. Without a holdout, queries that limit ρ cannot certify.
     refuses: bool = False
 
     @property
@@ -97,12 +91,7 @@ def remedy(
     """Name in one sentence the cheapest ways out if nothing could be certified: an option, labels, a larger limit.
 
     Args:
-        labels: Number of answerable queries.
-        holdout: Share of queries held out.
-        rule: Requested rule.
         certificates: Certificates of its limits, at least one of which failed.
-        shortage: What is missing, None if unknown.
-        refuses: As in `RuleVariant`.
     """
     requested, *alternatives = _variants(RuleVariant(holdout, rule, refuses=refuses))
     needed = max(certificate.queries_needed for certificate in certificates)
@@ -187,19 +176,12 @@ def _up(share: float) -> str:
 
 @dataclass(frozen=True)
 class LabelledDocuments:
-    """Documents with labelled queries, and the largest loss δ that is to be certified with α = exp(−nats).
+    """Documents with labelled queries, and the largest loss δ that is to be certified with α = exp(−nats)."""
 
-    Attributes:
-        sizes: (d,) number of answerable queries about each document.
-        answers: (d,) float64, what these queries can lose: their answers that were found, or their NDCG.
-        cap: Largest number of queries that a document counts for, None without a limit.
-        delta: δ, in 0…1.
-        nats: Evidence that is enough.
-    """
-
-    sizes: NDArray[np.int64]
+    sizes: NDArray[np.int64]  # (d,) number of answerable queries about each document
+    # (d,) float64, what these queries can lose: their answers that were found, or their NDCG
     answers: NDArray[np.float64]
-    cap: int | None
+    cap: int | None  # largest number of queries that a document counts for, None without a limit
     delta: float
     nats: float
 
@@ -246,14 +228,7 @@ class LabelledDocuments:
 def with_shortage(
     policy: PolicyRecord, dataset: LabelledQueries, evidence: CalibrationQueries, settings: CalibrationSettings
 ) -> PolicyRecord:
-    """Return the policy with a record of what is missing, if it is `none` for lack of evidence.
-
-    Args:
-        policy: Policy in force.
-        dataset: The labelled queries.
-        evidence: The queries.
-        settings: Settings with the rule and the holdout.
-    """
+    """Return the policy with a record of what is missing, if it is `none` for lack of evidence."""
     rule, units = settings.rule, evidence.units
     if policy.tau is not None or policy.statement is None or not STATEMENTS[policy.statement].by_test:
         return policy
@@ -292,8 +267,6 @@ def evidence_bound(answers: NDArray[np.float64], queries: float, delta: float) -
 
     Args:
         answers: (d,) n, the number of answers of each document that can be lost.
-        queries: N, the number of all queries.
-        delta: δ, in 0…1.
     """
     n, counts = np.unique(answers[answers > 0], return_counts=True)
     if n @ counts <= delta * queries:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.calibration.metrics.judging import judge_queries, relevant_passages
+from taugate.calibration.metrics.inputs import judge_queries, relevant_passages
 from taugate.data.beir import Dataset
 from taugate.errors import InputError
 from taugate.evidence.ranking import ScoredQueries
@@ -46,28 +46,15 @@ class QueryStrata:
     """Answerable queries grouped by their relevant documents' values of a metadata field.
 
     A query whose relevant documents have different values belongs to several groups.
-
-    Attributes:
-        field: Name of the metadata field.
-        metadata: Metadata of all documents.
-        members: Positions of the answerable queries by value.
     """
 
     field: str
     metadata: Metadata
-    members: Mapping[Value, Positions]
+    members: Mapping[Value, Positions]  # positions of the answerable queries by value
 
     @classmethod
     def group(cls, dataset: Dataset, field: str) -> "QueryStrata":
-        """Group the queries of a data set by a field of the metadata.
-
-        Args:
-            dataset: Labelled queries and documents.
-            field: Name of the metadata field.
-
-        Raises:
-            InputError: If no document, or no relevant document, has the field.
-        """
+        """Group the queries of a data set by a field of the metadata."""
         metadata = Metadata.of(dataset.documents)
         try:
             metadata.check(all_of(OneOf.of(field, "")))
@@ -105,33 +92,18 @@ class _FilteredIndex:
 
 @dataclass(frozen=True)
 class StrataCertifier:
-    """Certifies thresholds for strata.
+    """Certifies thresholds for strata."""
 
-    Attributes:
-        dataset: Labelled queries and documents.
-        vectors: (n, d) float32 vectors of the answerable queries.
-        index: Index of the documents.
-        evidence: The queries.
-        certifying: Positions of the queries that were not used to fit or choose the policy.
-        kind: Kind of the policy.
-        rule: Rule with the metric, the limits and the confidence.
-    """
-
-    dataset: Dataset
-    vectors: QueryVectors
+    dataset: Dataset  # labelled queries and documents
+    vectors: QueryVectors  # (n, d) float32 vectors of the answerable queries
     index: Index
     evidence: CalibrationQueries
-    certifying: Positions
+    certifying: Positions  # positions of the queries that were not used to fit or choose the policy
     kind: PolicyKind
-    rule: ThresholdRule
+    rule: ThresholdRule  # rule with the metric, the limits and the confidence
 
     def lowered(self, policy: PolicyRecord, strata: StrataRecord) -> PolicyRecord:
-        """Lower τ, certified for all queries, so that it is also certified for each stratum.
-
-        Args:
-            policy: Policy in force.
-            strata: Certified strata.
-        """
+        """Lower τ, certified for all queries, so that it is also certified for each stratum."""
         records = [*strata.strata, *([strata.others] if strata.others else [])]
         taus = [stratum.tau_without_filter for stratum in records if stratum.tau_without_filter is not None]
         tau = min([*taus, policy.tau]) if policy.tau is not None else None
@@ -170,8 +142,6 @@ class StrataCertifier:
         None if no labelled query is about it; empty if no document belongs to it.
 
         Args:
-            strata: The queries by stratum, now.
-            record: All strata that were certified.
             stratum: The stratum; the small ones together if its value is None.
             tau: Threshold of a search without a filter.
         """

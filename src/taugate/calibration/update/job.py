@@ -11,31 +11,31 @@ import numpy as np
 from taugate.calibration.comparison.publish import Promotion
 from taugate.calibration.encoding.cache import UNKNOWN, CorpusChanges, CorpusDigests, ReusableVectors
 from taugate.calibration.encoding.corpus import query_texts
-from taugate.calibration.encoding.endpoint_source import announce
+from taugate.calibration.encoding.encoder_options import announce
 from taugate.calibration.encoding.rerankers import EarlierTokens, RequestedReranker
 from taugate.calibration.encoding.source import Encoders
-from taugate.calibration.engines.upload import JOB_ACCESS, connect_engine, documents_of
-from taugate.calibration.inherited import Inherited
-from taugate.calibration.job.reading import check_sizes
+from taugate.calibration.engines import JOB_ACCESS, connect_engine, documents_of
 from taugate.calibration.job.release_stages import Calibration
 from taugate.calibration.job.reranking import AcceptedSecondStage, known_pairs, study_first_stage, token_vectors_record
-from taugate.calibration.job.stages import Accepted, Read, accept_search, check_fit, encode_data
+from taugate.calibration.job.stages import Accepted, Read, accept_search, check_fit, check_sizes, encode_data
 from taugate.calibration.metrics.inputs import CalibrationInputs, units_of
 from taugate.calibration.progress import Job
 from taugate.calibration.provisional import PROVISIONAL
-from taugate.calibration.relevance.probes import LabelledSearch
-from taugate.calibration.settings.settings import CalibrationSettings
-from taugate.calibration.settings.update import TESTED_AGAIN, UpdateSettings, kept_settings
+from taugate.calibration.relevance import LabelledSearch
+from taugate.calibration.settings import TESTED_AGAIN, CalibrationSettings, UpdateSettings, kept_settings
 from taugate.calibration.study.decide import LabelledEvidence
 from taugate.calibration.study.reranked import RerankedSearch
-from taugate.calibration.update.check import (
+from taugate.calibration.study.study import Inherited
+from taugate.calibration.update.corpus import (
     ResultsBefore,
     SecondStageBefore,
     ThresholdCheck,
+    accept_index,
     check_threshold,
+    encode_changes,
     first_stage_before,
+    release_encoders,
 )
-from taugate.calibration.update.vectors import accept_index, encode_changes, release_encoders
 from taugate.data.beir import Dataset, read_dataset, read_people
 from taugate.errors import InputError
 from taugate.evidence.measure import DrawnQueries
@@ -60,25 +60,15 @@ from taugate.retrieval.rerank.late_interaction import token_vectors_of
 
 
 class CheckRecord(Record):
-    """What the check of a current threshold on a newer corpus has shown.
+    """What the check of a current threshold on a newer corpus has shown."""
 
-    Attributes:
-        release: Id of the release with the newer corpus and that threshold; empty if none was written.
-        changes: Documents added, changed and removed.
-        sentence: Whether τ still holds, with the figures.
-        rule: The loss that is allowed, as the history of promotions words it.
-        loss: Loss of accuracy or NDCG at τ.
-        threshold_holds: Whether τ still holds.
-        withdrawn: Promises that do not hold any more.
-    """
-
-    release: str
+    release: str  # id of the release with the newer corpus and that threshold; empty if none was written
     changes: dict[str, int]
     sentence: str
-    rule: str
+    rule: str  # the loss that is allowed, as the history of promotions words it
     loss: Interval
     threshold_holds: bool
-    withdrawn: list[WithdrawnRecord]
+    withdrawn: list[WithdrawnRecord]  # promises that do not hold any more
 
     @property
     def holds(self) -> bool:
@@ -102,22 +92,10 @@ def update(
     The release keeps the encoder and the threshold. A directory has one calibration or update at a time.
 
     Args:
-        data: A folder with the newer corpus and its labelled queries.
-        current: Folder of the current release.
-        settings: Settings of the check.
-        promotion: The requested promotion.
-        job: Reports progress and warnings, and times the stages.
         keep: Whether to write the release also if something does not hold, without what is withdrawn.
 
     Returns:
         None if nothing changed.
-
-    Raises:
-        InputError: If the data cannot be used; nothing has been written.
-        EncoderError: If the encoder cannot be loaded; nothing has been written.
-        EngineUnavailable: If the engine does not respond.
-        RerankerUnavailable: If the reranker of a second stage gives no scores, or others than at the calibration.
-        ReleaseError: If the release cannot be read.
     """
     with (
         calibration_lock(current.parent),
@@ -151,15 +129,7 @@ def update(
 
 @dataclass(frozen=True)
 class NewerCorpus:
-    """A newer corpus with its labelled queries, and the release whose threshold it may keep.
-
-    Attributes:
-        release: The open release.
-        requested: Settings of the check.
-        read: The data set.
-        before: Digests of the documents of the release.
-        changes: Changes since the release.
-    """
+    """A newer corpus with its labelled queries, and the release whose threshold it may keep."""
 
     release: Release
     requested: UpdateSettings
@@ -170,17 +140,11 @@ class NewerCorpus:
 
 @dataclass(frozen=True)
 class CheckedUpdate:
-    """What a newer corpus does to the threshold and the promises of a release.
+    """What a newer corpus does to the threshold and the promises of a release."""
 
-    Attributes:
-        calibration: The newer corpus, measured with what is left of the promises.
-        check: Whether τ still holds.
-        withdrawn: Promises that do not hold any more.
-    """
-
-    calibration: Calibration
+    calibration: Calibration  # the newer corpus, measured with what is left of the promises
     check: ThresholdCheck
-    withdrawn: list[WithdrawnRecord]
+    withdrawn: list[WithdrawnRecord]  # promises that do not hold any more
 
     def record(self, release: str, changes: dict[str, int]) -> CheckRecord:
         """Describe the check; see CheckRecord."""
@@ -218,21 +182,7 @@ class CheckedUpdate:
 def read_newer(
     data: Path, release: Release, encoders: Encoders, requested: UpdateSettings, spool: Path, job: Job
 ) -> NewerCorpus | None:
-    """Read the newer corpus from a folder, and compare it with that of the release; None if nothing changed.
-
-    Args:
-        data: A folder with the newer corpus and its labelled queries.
-        release: The open release.
-        encoders: Its encoders.
-        requested: Settings of the check.
-        spool: Empty folder for the texts of the newer corpus.
-        job: Reports progress and warnings, and times the stages.
-
-    Raises:
-        InputError: If the data cannot be used.
-        EngineUnavailable: If the engine does not respond.
-        ReleaseError: If the documents of the release cannot be read.
-    """
+    """Read the newer corpus from a folder, and compare it with that of the release; None if nothing changed."""
     parent = release.manifest
     settings, own, facts = kept_settings(parent, requested.embeddings), not parent.reads_texts, parent.data
     engine = connect_engine(settings.engine)
@@ -266,11 +216,7 @@ def read_newer(
 
 
 def accept_same_reranker(newer: NewerCorpus, accepted: Accepted) -> Accepted:
-    """Rank the candidates of the newer corpus by the release's reranker, and measure the first stage alone.
-
-    Raises:
-        RerankerUnavailable: If the reranker gives no scores, or others than at the calibration.
-    """
+    """Rank the candidates of the newer corpus by the release's reranker, and measure the first stage alone."""
     release, read = newer.release, newer.read
     record, second = release.manifest.second_stage, release.retriever.second
     if record is None or second is None:
@@ -290,11 +236,7 @@ def accept_same_reranker(newer: NewerCorpus, accepted: Accepted) -> Accepted:
 
 
 def check_promises(newer: NewerCorpus, measured: Calibration) -> CheckedUpdate:
-    """Check that the threshold of the release still holds, and ask every promise again, of both stages.
-
-    Raises:
-        InputError: If no query can be answered by both corpora.
-    """
+    """Check that the threshold of the release still holds, and ask every promise again, of both stages."""
     current, accepted, decided, inputs = newer.release.manifest, measured.accepted, measured.decided, newer.read.inputs
     with inputs.job.stage("check"):
         check = _check_thresholds(newer, measured)

@@ -1,14 +1,14 @@
 """`taugate release`: the group of its actions, and the arguments that several of them share."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import click
 
-from taugate.cli.terminal.acting import BY_HELP, act_as
-from taugate.cli.terminal.command import Group
+from taugate.cli.terminal.acting import BY, BY_HELP, act_as
+from taugate.cli.terminal.command import Group, Option
 
 _MODULES = {
     "diff": "compare",
@@ -46,18 +46,28 @@ command = _Actions(
 )
 
 
-def action(name: str) -> Callable[[Callable[..., int]], click.Command]:
-    """Return a decorator that makes an action of a function, with its docstring as help and the option --releases."""
+def action(name: str, keys: Collection[str] = ()) -> Callable[[Callable[..., int]], click.Command]:
+    """Return a decorator that makes an action of a function, with its docstring as help and the option --releases.
+
+    `keys` are the parameters that are keys of a settings file.
+    """
     releases = click.option(
         "--releases", metavar="DIR", type=click.Path(path_type=Path), required=True, help="the releases directory"
     )
-    return lambda function: command.command(name)(releases(function))
+    return lambda function: command.command(name, keys=keys)(releases(function))
 
 
 def by_option(function: Any) -> Any:  # noqa: ANN401 (a function, or a command made of one)
-    """Add the option --by, whose name the history records."""
+    """Read TAUGATE_BY, the name that the history records."""
     return click.option(
-        "--by", metavar="NAME", expose_value=False, callback=lambda _context, _option, name: act_as(name), help=BY_HELP
+        "--by",
+        cls=Option,
+        metavar="NAME",
+        expose_value=False,
+        callback=lambda _context, _option, name: act_as(name),
+        help=BY_HELP,
+        variable=BY,
+        envvar=BY,
     )(function)
 
 

@@ -1,8 +1,9 @@
-"""The option --by: the name that the history records beside user and host."""
+"""The variable TAUGATE_BY: the name that the history records beside user and host."""
 
 from taugate.errors import InputError
 from taugate.registry.history import NAMED
 
+BY = "TAUGATE_BY"
 BY_HELP = "your name, or that of a job, for the history, which has user and host as well"
 _MAX_NAME = 200  # the name of a Kubernetes job has at most 63 characters
 
@@ -14,5 +15,5 @@ def act_as(name: str | None) -> None:
         InputError: If it is no name.
     """
     if name is not None and not 0 < len(name.strip()) <= _MAX_NAME:
-        raise InputError(f"--by: give a name of 1 to {_MAX_NAME} characters")
+        raise InputError(f"{BY}: give a name of 1 to {_MAX_NAME} characters")
     NAMED.set(name)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from taugate.cli.terminal.settings_file import SECTION, key_rows, settings_option, warn_of_keys
+from taugate.cli.terminal.settings_file import SECTION, key_rows, settings_option, warn_of_moved
 from taugate.data.judgements import TEST
 from taugate.data.lines import read_lines
 from taugate.data.queries import check_first_lines, check_folder
@@ -77,7 +77,7 @@ def check_paths(command: str, arguments: Sequence[str], options: Mapping[str, st
         from taugate.data.runs.recording import read_run_queries  # loads pydantic
 
         read_run_queries(paths[0])
-    elif command in _LABELLED | {"encode", "queries", "judge"} and paths and "://" not in arguments[0]:
+    elif command in _LABELLED | {"encode", "queries", "judge"} and paths and _is_path(arguments[0]):
         check_folder(paths[0])
         if command != "judge":
             check_first_lines(paths[0], options.get("--split", TEST) if command in _LABELLED else None)
@@ -93,6 +93,15 @@ def check_paths(command: str, arguments: Sequence[str], options: Mapping[str, st
             raise ReleaseError(
                 f"{releases}: no release is current; run `taugate calibrate DATA --releases {releases}` first"
             )
+
+
+def _is_path(data: str) -> bool:
+    """Return whether a data set is a folder, neither a URL nor a name such as `beir:scifact`."""
+    if ":" not in data:
+        return True
+    from taugate.data.named import named  # loads NumPy
+
+    return "://" not in data and named(data) is None
 
 
 def _check_files(command: str, paths: Sequence[Path], options: Mapping[str, str]) -> None:
@@ -116,9 +125,17 @@ class OptionGroup(NamedTuple):
 
 
 class Option(click.Option):
-    """An option that belongs to a group; None for the options without a group."""
+    """An option that belongs to a group; None for the options without a group.
+
+    `variable` is the environment variable that took its place; the option is hidden, and using it prints a notice.
+    """
 
     group: OptionGroup | None = None
+
+    def __init__(self, *arguments: Any, variable: str | None = None, **keywords: Any) -> None:  # noqa: ANN401 (Click's)
+        super().__init__(*arguments, **keywords)
+        self.variable = variable
+        self.hidden |= variable is not None
 
 
 class Argument(click.Argument):
@@ -192,8 +209,7 @@ class Command(click.Command):
         names = {name: option.required for option in parameters for name in option.opts if name.startswith("--")}
         end = args.index("--") if "--" in args else len(args)
         rest = super().parse_args(ctx, [*(_completed(word, names) for word in args[:end]), *args[end:]])
-        if self.keys:
-            warn_of_keys(ctx, self.keys)
+        warn_of_moved(ctx, self.keys)
         return rest
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 (Click's own type)
@@ -232,9 +248,12 @@ class Command(click.Command):
             more = f"{hidden} more options" if hidden else "keys of --settings"
             formatter.write_paragraph()
             formatter.write_text(f"{more}: {ctx.command_path} --help-all")
-        elif self.keys:
-            with formatter.section(SECTION):
-                formatter.write_dl(key_rows(self, self.keys))
+            return
+        variables = [(name, option.help or "") for option in self.params if (name := getattr(option, "variable", None))]
+        for title, rows in ((SECTION, key_rows(self, self.keys)), ("environment variables", variables)):
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
 
 
 class Group(click.Group):

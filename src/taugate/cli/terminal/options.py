@@ -39,6 +39,7 @@ class Appearance:
         type: What Click parses the value with: a type of it, or a function that raises click.BadParameter.
         positional: Whether it is an argument without a name.
         hidden: Whether help leaves it out.
+        variable: The environment variable that took its place.
     """
 
     metavar: str | None = None
@@ -46,6 +47,7 @@ class Appearance:
     type: click.ParamType[Any] | Callable[[str], Any] | None = None
     positional: bool = False
     hidden: bool = False
+    variable: str | None = None
 
 
 def option(default: Any, text: str, metavar: str | None = None) -> Any:  # noqa: ANN401 (of the field's type)
@@ -60,7 +62,7 @@ def option(default: Any, text: str, metavar: str | None = None) -> Any:  # noqa:
 Data = Annotated[
     str,
     Appearance("DATA", type=click.Path(), positional=True),
-    Field(description="folder, or URL in object storage, with corpus.jsonl, queries.jsonl, qrels/"),
+    Field(description="folder or URL with corpus.jsonl, queries.jsonl, qrels/, or a name such as beir:scifact"),
 ]
 DataFolder = Annotated[
     Path, Appearance("DATA", positional=True), Field(description="folder of the data set, with corpus.jsonl")
@@ -174,19 +176,28 @@ def _parameter(name: str, field: FieldInfo, appearance: Appearance) -> Option | 
     names = appearance.names or (option_of(name),)
     if all(part.startswith("--") for part in names):
         names = (*names, name)
-    return Option([*names], multiple=repeated, hidden=appearance.hidden, **attributes)
+    attributes |= {"hidden": appearance.hidden, "variable": appearance.variable, "envvar": appearance.variable}
+    return Option([*names], multiple=repeated, **attributes)
 
 
-def setting_parameters() -> list[click.Parameter]:
-    """Return the options that override variables of the service, as `read_settings` takes them."""
-    kinds: Mapping[str, type] = {"host": str, "port": int, "workers": int}
-    releases = Option(["--releases"], help=variable_help("releases"), type=click.Path(), metavar="DIR_OR_URL")
+def setting_parameters(*, moved: bool = False) -> list[click.Parameter]:
+    """Return the options that override variables of the service, as `read_settings` takes them.
+
+    If they are `moved`, only the variables remain, and the options print a notice.
+    """
+    kinds: Mapping[str, tuple[str, Any]] = {
+        "releases": ("DIR_OR_URL", click.Path()),
+        **{name: (name.upper(), kind) for name, kind in {"host": str, "port": int, "workers": int}.items()},
+    }
     return [
-        releases,
-        *(
-            Option([f"--{name}"], help=variable_help(name), type=kind, metavar=name.upper())
-            for name, kind in kinds.items()
-        ),
+        Option(
+            [f"--{name}"],
+            help=variable_help(name),
+            type=kind,
+            metavar=metavar,
+            variable=f"TAUGATE_{name.upper()}" if moved else None,
+        )
+        for name, (metavar, kind) in kinds.items()
     ]
 
 

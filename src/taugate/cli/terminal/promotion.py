@@ -6,15 +6,15 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic.dataclasses import dataclass
 
+from taugate.calibration.comparison.decision import PromotionRule
 from taugate.calibration.comparison.publish import Promotion
-from taugate.calibration.comparison.rule import PromotionRule
-from taugate.cli.terminal.acting import BY_HELP, act_as
+from taugate.cli.terminal.acting import BY, BY_HELP, act_as
 from taugate.cli.terminal.command import OptionGroup
 from taugate.cli.terminal.options import Appearance, number_or, option
 from taugate.cli.terminal.output import say
 from taugate.errors import InputError
 from taugate.evidence.options import Options
-from taugate.registry.signing import signing_key, trusted_keys
+from taugate.registry.signing import SIGNING_KEY, signing_key, trusted_keys
 
 PROMOTION = OptionGroup("promotion", "by default, a release with a threshold is promoted")
 RULE = ("max_accuracy_drop", "max_kept_increase", "promote_if")  # the fields that set a rule
@@ -51,8 +51,10 @@ class PromotionOptions(Options):
     )
     no_promote: bool = option(False, "leave the current release as it is")
     force: bool = option(False, FORCE_HELP)
-    sign_with: Path | None = option(None, "Ed25519 private key to sign the release with", "PEM")
-    by: str | None = option(None, BY_HELP, "NAME")
+    sign_with: Annotated[Path | None, Appearance("PEM", variable=SIGNING_KEY)] = option(
+        None, "Ed25519 private key to sign the release with"
+    )
+    by: Annotated[str | None, Appearance("NAME", variable=BY)] = option(None, BY_HELP)
 
     def promotion(self, *, new_encoder: bool = False, signs: bool = True) -> Promotion:
         """Return the requested promotion; `signs` if the command writes the release, which services may require signed.

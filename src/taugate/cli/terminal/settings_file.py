@@ -34,14 +34,19 @@ def settings_option(keys: Collection[str]) -> click.Option:
     )
 
 
-def warn_of_keys(context: click.Context, keys: Collection[str]) -> None:
-    """Print a notice for each key that was given as an option."""
-    for key, parameter in _options(context.command, keys).items():
-        if parameter.name in keys and context.get_parameter_source(parameter.name) is ParameterSource.COMMANDLINE:
-            say(
-                f"warning: --{key} is deprecated and will be removed in version {_REMOVED_IN}; write {key} = … into a "
-                "file, and name it with --settings"
-            )
+def warn_of_moved(context: click.Context, keys: Collection[str]) -> None:
+    """Print a notice for each given option that became a key of the file, or an environment variable."""
+    for parameter in context.command.params:
+        name, variable = parameter.opts[0], getattr(parameter, "variable", None)
+        if context.get_parameter_source(parameter.name or "") is not ParameterSource.COMMANDLINE:
+            continue
+        if parameter.name in keys:
+            remedy = f"write {name[2:]} = … into a file, and name it with --settings"
+        elif variable is not None:
+            remedy = f"set {variable}"
+        else:
+            continue
+        say(f"warning: {name} is deprecated and will be removed in version {_REMOVED_IN}; {remedy}")
 
 
 def key_rows(command: click.Command, keys: Collection[str]) -> list[tuple[str, str]]:

@@ -17,7 +17,7 @@ from taugate.release.summary import certificate_cost, summary_lines
 from taugate.storage.files import Json
 
 _SAME = "Not needed: {} has the same content and remains the current release."
-_MAX_LOSS = 0.02  # the example of README and docs/how-to/set-the-loss.md
+_MAX_LOSS = 0.02  # the example of README and docs/tutorial/your-own-data.md
 
 
 @dataclass(frozen=True)

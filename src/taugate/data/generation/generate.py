@@ -46,18 +46,12 @@ MAX_QUERIES = 1000
 
 
 def crop(text: str, identifier: str, seed: int, span: tuple[int, int] | None = None) -> str:
-    """Crop a query from a document.
+    """Crop a query from a document; returns the query; empty if the text is so short that nothing is left.
 
     Each document has random numbers of its own, so that no other document changes its query.
 
     Args:
-        text: Text of the document.
-        identifier: Id of the document.
-        seed: Seed of the run.
         span: Minimum and maximum number of words, None for the shares of the method; never more than the maximum share.
-
-    Returns:
-        The query; empty if the text is so short that nothing is left.
     """
     words = list(_WORD.finditer(text))
     rng = np.random.default_rng(_digest(seed, identifier))
@@ -76,12 +70,7 @@ def crop(text: str, identifier: str, seed: int, span: tuple[int, int] | None = N
 
 
 def sampling_key(identifier: str, seed: int) -> int:
-    """Return a random number that belongs to a document: the lowest ones form a sample that does not depend on order.
-
-    Args:
-        identifier: Id of the document.
-        seed: Seed of the run.
-    """
+    """Return a random number that belongs to a document: the lowest ones form a sample that does not depend on order."""
     return _digest(seed, identifier, "sample")
 
 
@@ -91,21 +80,13 @@ def _digest(seed: int, *names: str) -> int:
 
 @dataclass
 class Losses:
-    """Number of documents that gave no query, by reason.
+    """Number of documents that gave no query, by reason."""
 
-    Attributes:
-        empty: The document is too short for a crop, or the model wrote nothing.
-        duplicate: The text repeats another query.
-        example: The text repeats an example of the prompt.
-        not_question: The text is not a question.
-        round_trip: A search for the query does not return its document.
-    """
-
-    empty: int = 0
-    duplicate: int = 0
+    empty: int = 0  # the document is too short for a crop, or the model wrote nothing
+    duplicate: int = 0  # the text repeats another query
     example: int = 0
     not_question: int = 0
-    round_trip: int = 0
+    round_trip: int = 0  # a search for the query does not return its document
 
     def listed(self, reasons: Mapping[str, str]) -> str:
         """Return the numbers with their reasons, for people to read."""
@@ -113,19 +94,13 @@ class Losses:
 
 
 class Accounting(BaseModel):
-    """One run of a generator.
-
-    Attributes:
-        model: Language model that wrote the queries, None for crops.
-        kept: Number of queries written.
-        lost: Number of documents that gave none, by reason.
-    """
+    """One run of a generator."""
 
     model_config = ConfigDict(frozen=True)
 
-    model: str | None = None
-    kept: int = Field(ge=0)
-    lost: dict[str, int]
+    model: str | None = None  # language model that wrote the queries, None for crops
+    kept: int = Field(ge=0)  # number of queries written
+    lost: dict[str, int]  # number of documents that gave none, by reason
 
 
 _FILE = TypeAdapter(dict[Origin, Accounting])
@@ -135,14 +110,9 @@ def keep_accounting(data: Path, origin: Origin, kept: int, lost: Losses, model: 
     """Replace the account of a generator; the caller holds `sole_writer`.
 
     Args:
-        data: Folder of the data set.
-        origin: Origin of the queries.
         kept: Number of queries written.
         lost: Number of documents that gave none, by reason.
         model: Language model that wrote them, None for crops.
-
-    Raises:
-        InputError: If the file is damaged.
     """
     account = Accounting(model=model, kept=kept, lost=asdict(lost))
     accounts: dict[Origin, Accounting] = {**read_accounting(data), origin: account}
@@ -150,14 +120,7 @@ def keep_accounting(data: Path, origin: Origin, kept: int, lost: Losses, model: 
 
 
 def read_accounting(data: Path) -> dict[Origin, Accounting]:
-    """Read the last account of each generator, by the origin of its queries.
-
-    Args:
-        data: Folder of the data set.
-
-    Raises:
-        InputError: If the file is damaged.
-    """
+    """Read the last account of each generator, by the origin of its queries."""
     path = data / FILE
     try:
         return _FILE.validate_json(read_bounded(path, _MAX_BYTES))
@@ -168,34 +131,21 @@ def read_accounting(data: Path) -> dict[Origin, Accounting]:
 
 
 class SourceDocument(NamedTuple):
-    """A document that a query is made from.
+    """A document that a query is made from."""
 
-    Attributes:
-        key: Its rank in the sample, negative so that a heap drops the highest.
-        identifier: Id of the document.
-        text: Text without title.
-        title: Title, or "".
-    """
-
-    key: int
+    key: int  # its rank in the sample, negative so that a heap drops the highest
     identifier: str
-    text: str
+    text: str  # text without title
     title: str
 
 
 @dataclass
 class GeneratedQueries:
-    """Result of generating queries.
-
-    Attributes:
-        kept: Number of queries written.
-        lost: Number of documents that gave none, by reason.
-        documents: Number of passages in the corpus.
-    """
+    """Result of generating queries."""
 
     kept: int = 0
-    lost: Losses = field(default_factory=Losses)
-    documents: int = 0
+    lost: Losses = field(default_factory=Losses)  # number of documents that gave none, by reason
+    documents: int = 0  # number of passages in the corpus
 
     def sentence(self, data: Path) -> str:
         """Return the result of cropping as a sentence for people to read."""
@@ -216,13 +166,7 @@ def generate_crops(data: Path, max_documents: int, seed: int, share: float = 1.0
     complete.
 
     Args:
-        data: Folder of the data set.
-        max_documents: Number of documents to sample.
-        seed: Seed of sample and crops.
         share: Largest share of the chunks of a document, see `sample_documents`.
-
-    Raises:
-        InputError: If the corpus cannot be read or gives no query; then nothing is written.
     """
     check_request(data, max_documents)
     with sole_writer(data):
@@ -241,15 +185,7 @@ def generate_crops(data: Path, max_documents: int, seed: int, share: float = 1.0
 
 
 def check_request(data: Path, max_documents: int) -> None:
-    """Check the arguments before anything is read.
-
-    Args:
-        data: Folder of the data set.
-        max_documents: Number of documents to sample.
-
-    Raises:
-        InputError: If the number is below 1, or the folder does not exist.
-    """
+    """Check the arguments before anything is read."""
     if max_documents < 1:
         raise InputError(f"--max {max_documents}: give a number of documents, 1 or more")
     check_folder(data)
@@ -266,18 +202,11 @@ def sample_documents(
 ) -> tuple[list[SourceDocument], int]:
     """Draw a sample of documents that depends on the seed, but not on their order.
 
+    Returns the sample in the order of the corpus, and the number of documents in the corpus.
+
     Args:
-        corpus: Path of corpus.jsonl.
-        max_documents: Size of the sample.
-        seed: Seed of the sample.
         share: Largest share of the chunks of a document, rounded up, so that no long document has most of the sample;
             .3 in the diversity paper (§3.1).
-
-    Returns:
-        The sample in the order of the corpus, and the number of documents in the corpus.
-
-    Raises:
-        InputError: If the corpus cannot be read; LineError if a line is invalid.
     """
     chosen: list[tuple[int, int, SourceDocument]] = []
     seen: dict[str, int] = {}
@@ -313,10 +242,7 @@ def _crops(
     """Return the text and the document id of each crop, by query id, and count the documents without one.
 
     Args:
-        sources: The sampled documents.
-        seed: Seed of the run.
         existing: Texts of the other queries, by id.
-        result: Receives the counts.
     """
     crops: dict[str, tuple[str, str]] = {}
     seen = {normalized(text) for text in existing.values()}
@@ -337,7 +263,6 @@ def free_id(preferred: str, *taken: Collection[str]) -> str:
     """Return an id that is not in use: the preferred one, followed by as many primes as needed.
 
     Args:
-        preferred: Id to start from.
         taken: Collections of ids in use.
     """
     while any(preferred in ids for ids in taken):

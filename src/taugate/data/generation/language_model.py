@@ -41,7 +41,6 @@ class ModelEndpoint:
 
     Attributes:
         url: Base URL of the API, such as http://localhost:8080/v1.
-        model: Name of the model on the server.
         key: API key, sent as a bearer token; None for none.
         timeout: Limit of one request in seconds.
         first_wait: Seconds before the second attempt.
@@ -58,11 +57,7 @@ class ModelEndpoint:
         )
 
     def ask(self, prompt: Prompt) -> Completion:
-        """Return the reply to a prompt, see `LanguageModel.ask`.
-
-        Raises:
-            ConnectionError: If TRIES attempts fail in a row.
-        """
+        """Return the reply to a prompt, see `LanguageModel.ask`."""
         body = {
             "model": self.name,
             "messages": prompt.messages(),
@@ -156,11 +151,7 @@ class LocalModel:
 
 
 def packaged_model() -> Path:
-    """Return the GGUF file of the default model.
-
-    Raises:
-        InputError: If its package is not installed.
-    """
+    """Return the GGUF file of the default model. Raises InputError if its package is not installed."""
     spec = find_spec(_PACKAGE)
     files = sorted(Path(spec.origin).parent.glob("*.gguf")) if spec and spec.origin else []
     if not files:

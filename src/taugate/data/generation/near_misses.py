@@ -38,44 +38,28 @@ MAX_PER_KIND = 100  # a share of .9 to within six points: 1.96 · √(.9 · .1 /
 
 
 class _Part(NamedTuple):
-    """A part of a query that replaces a part of another one.
+    """A part of a query that replaces a part of another one."""
 
-    Attributes:
-        source: Position of the query in `Dataset.answerable`.
-        start: Position of its first character.
-        end: Position after its last character.
-        text: Its characters.
-        keys: Keys of its terms.
-    """
-
-    source: int
-    start: int
-    end: int
+    source: int  # position of the query in `Dataset.answerable`
+    start: int  # position of its first character
+    end: int  # position after its last character
     text: str
     keys: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class _Query:
-    """A labelled query.
-
-    Attributes:
-        text: Its text.
-        terms: Its terms.
-        documents: Documents that answer it.
-    """
+    """A labelled query."""
 
     text: str
     terms: list[Term]
     documents: frozenset[int]
 
     def names(self, source: int) -> Iterator[tuple[str, _Part]]:
-        """Yield runs of capitalised words with their form: number of words, all capitals or not.
-
-        The first word is left out, as its capital says nothing. So are months, weekdays, abbreviations without a digit
-        (many have several meanings), and parts of longer names and lists: runs with only words of up to three letters
-        between them ("Ministry of Sound", "Kent and Bath").
-        """
+        """Yield runs of capitalised words with their form: number of words, all capitals or not."""
+        # The first word is left out, as its capital says nothing. So are months, weekdays, abbreviations without a
+        # digit (many have several meanings), and parts of longer names and lists: runs with only words of up to three
+        # letters between them ("Ministry of Sound", "Kent and Bath").
         runs: list[list[int]] = []
         for place in range(1, len(self.terms)):
             term, previous = self.terms[place], self.terms[place - 1]
@@ -113,32 +97,18 @@ class _Query:
 
 @dataclass(frozen=True)
 class ChangedQueries:
-    """The labelled queries of a data set, and what is needed to change them.
+    """The labelled queries of a data set, and what is needed to change them."""
 
-    Attributes:
-        queries: A seeded sample in random order, by the position in `Dataset.answerable`.
-        index: The documents that hold the rare terms of the queries.
-        names: Names with a rare term, by their form and keys.
-        years: Years to try in place of a year.
-        rule: Rule of the language of the queries.
-        seed: Seed of every choice.
-    """
-
-    queries: dict[int, _Query]
-    index: TermIndex
-    names: dict[str, dict[tuple[str, ...], _Part]]
+    queries: dict[int, _Query]  # a seeded sample in random order, by the position in `Dataset.answerable`
+    index: TermIndex  # the documents that hold the rare terms of the queries
+    names: dict[str, dict[tuple[str, ...], _Part]]  # names with a rare term, by their form and keys
     years: dict[str, list[str]]
     rule: QuestionRule
     seed: int
 
     @classmethod
     def read(cls, dataset: Dataset, seed: int) -> Self:
-        """Read a sample of the queries, and the corpus. Crops are left out: a document nearly holds a changed one, too.
-
-        Args:
-            dataset: Corpus and labelled queries.
-            seed: Seed of the sample and of every choice.
-        """
+        """Read a sample of the queries, and the corpus. Crops are left out: a document nearly holds a changed one, too."""
         labelled = dataset.answerable
         rows = [row for row, query in enumerate(labelled) if query.origin != "crop"]
         order = sorted(rows, key=lambda row: sampling_key(labelled[row].id, seed))[:_MAX_SOURCES]
@@ -229,8 +199,6 @@ class ChangedQueries:
         """Return whether no document and none near it hold new terms of a changed query with the rare terms around.
 
         Args:
-            query: The query before the change.
-            new: Keys of the new terms.
             around: Keys of the rare terms that stay.
         """
         rare = self.index.rare(new)
@@ -242,10 +210,8 @@ class ChangedQueries:
         return {row + step for row in self.index.holding_any(keys) for step in range(-_NEIGHBOURS, _NEIGHBOURS + 1)}
 
     def _similar_names(self, form: str, name: _Part) -> list[_Part]:
-        """Return names of a form that the corpus uses like another one, those used most alike first.
-
-        Names of several words also share their last one, such as "Baltic Sea" and "Caribbean Sea".
-        """
+        """Return names of a form that the corpus uses like another one, those used most alike first."""
+        # Names of several words also share their last one, such as "Baltic Sea" and "Caribbean Sea".
         candidates = list(self.names.get(form, {}).values())
         if len(name.keys) > 1:
             candidates = [part for part in candidates if part.keys[-1] == name.keys[-1]]
@@ -264,17 +230,11 @@ def _other_years(year: int, rng: np.random.Generator) -> Iterator[int]:
 
 @dataclass(frozen=True, slots=True)
 class NearMiss:
-    """A question that, with high probability, no document answers.
-
-    Attributes:
-        text: Text of the question.
-        kind: How it was made.
-        source: Position in `Dataset.answerable` of the query that it was made from.
-    """
+    """A question that, with high probability, no document answers."""
 
     text: str
     kind: NearMissKind
-    source: int
+    source: int  # position in `Dataset.answerable` of the query that it was made from
 
 
 def near_misses(dataset: Dataset, seed: int) -> list[NearMiss]:
@@ -284,7 +244,6 @@ def near_misses(dataset: Dataset, seed: int) -> list[NearMiss]:
 
     Args:
         dataset: Corpus and labelled queries.
-        seed: Seed of every random choice.
     """
     positions = {query.id: row for row, query in enumerate(dataset.answerable)}
     written = [
@@ -304,7 +263,6 @@ def make_near_misses(dataset: Dataset, seed: int, max_per_kind: int = MAX_PER_KI
     Args:
         dataset: Corpus and labelled queries.
         seed: Seed of every random choice; equal seeds give equal near misses.
-        max_per_kind: Largest number of near misses of one kind.
     """
     if all(query.origin == "crop" for query in dataset.answerable):
         return []
@@ -335,13 +293,7 @@ def generate_near_misses(data: Path, split: str, max_queries: int, seed: int) ->
     every other query keeps its line, byte for byte.
 
     Args:
-        data: Folder of the data set.
         split: Split whose answerable queries are changed.
-        max_queries: Largest number of near misses.
-        seed: Seed of every random choice.
-
-    Raises:
-        InputError: If the data set cannot be read, or no query can be changed; then nothing is written.
     """
     check_request(data, max_queries)
     with sole_writer(data), tempfile.TemporaryDirectory(prefix="taugate-") as spool:

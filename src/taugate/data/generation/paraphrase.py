@@ -33,15 +33,9 @@ _TRIES = 2  # prompts per paraphrase: a small model often repeats the question
 
 
 def paraphrases_by_rules(query: str, rule: QuestionRule) -> tuple[str, str, str]:
-    """Write three paraphrases of a query: two that ask more politely, and one of key words alone.
-
-    They keep nearly all of its words, so that an encoder looks more stable than under a person's paraphrases: figures
-    by rules can be compared with each other, but not with the paper's.
-
-    Args:
-        query: Text of the query.
-        rule: Rule of its language.
-    """
+    """Write three paraphrases of a query: two that ask more politely, and one of key words alone."""
+    # They keep nearly all of its words, so that an encoder looks more stable than under a person's paraphrases: figures
+    # by rules can be compared with each other, but not with the paper's.
     first, second = _FRAMES.get(rule.language or "", _UNKNOWN)
     line = " ".join(query.split())
     words = " ".join(rule.content_words(line.strip(_MARKS)))
@@ -50,15 +44,10 @@ def paraphrases_by_rules(query: str, rule: QuestionRule) -> tuple[str, str, str]
 
 @dataclass(frozen=True)
 class ParaphrasePrompt:
-    """A prompt that asks for the same query in other words.
-
-    Attributes:
-        query: The query, on one line.
-        seed: Seed of the model's sampling, 0 ≤ seed < 2^31; each prompt has one of its own.
-    """
+    """A prompt that asks for the same query in other words."""
 
     query: str
-    seed: int
+    seed: int  # seed of the model's sampling, 0 ≤ seed < 2^31; each prompt has one of its own
 
     def completion(self) -> str:
         """Return the prompt as text that a model continues with the paraphrase."""
@@ -90,19 +79,12 @@ def paraphrases_by_model(
 ) -> list[tuple[str, ...]]:
     """Let a language model write paraphrases, and cache its replies, as `taugate queries` does.
 
+    Returns `count` distinct paraphrases of every query, none of them the query itself.
+
     Args:
-        queries: Texts of the queries.
         count: Number of paraphrases per query.
-        seed: Seed of the model's sampling.
         model: Model to ask; it is closed at the end.
         advance: Called after each reply.
-
-    Returns:
-        `count` distinct paraphrases of every query, none of them the query itself.
-
-    Raises:
-        InputError: If the model does not write as many.
-        OSError: If the model does not respond.
     """
     prompts_by_query = [[_prompt(query, seed, number) for number in range(_TRIES * count)] for query in queries]
     with ReplyCache(model) as cache:

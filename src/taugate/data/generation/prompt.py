@@ -35,14 +35,8 @@ class Prompt(Protocol):
 
 
 def query_in(reply: str) -> str:
-    """Return the query in a reply: the first line with text, without a label, a number or quotes around it.
-
-    Args:
-        reply: Text written by the model.
-
-    Returns:
-        The query, or "" if there is no such line.
-    """
+    """Return the query in a reply: the first line with text, without a label, a number or quotes around it."""
+    # Returns the query, or "" if there is no such line.
     for line in reply.splitlines():
         query = " ".join(line.split()).strip("*_# ")
         for label in ("relevant query:", "question:", "query:", "1."):
@@ -57,41 +51,23 @@ def query_in(reply: str) -> str:
 
 
 class Completion(NamedTuple):
-    """A model's reply to one prompt.
-
-    Attributes:
-        text: Text written by the model.
-        prompt_tokens: Number of tokens read, as counted by the model; 0 if unknown.
-        reply_tokens: Number of tokens written, as counted by the model; 0 if unknown.
-        seconds: Time taken.
-    """
+    """A model's reply to one prompt."""
 
     text: str
-    prompt_tokens: int
-    reply_tokens: int
+    prompt_tokens: int  # number of tokens read, as counted by the model; 0 if unknown
+    reply_tokens: int  # number of tokens written, as counted by the model; 0 if unknown
     seconds: float
 
 
 class LanguageModel(Protocol):
-    """A language model that writes queries.
-
-    Attributes:
-        name: Name of the model in the data set.
-        identity: Identifies the model and its parameters: models of equal identity give the same reply to a prompt.
-        parallel: Number of prompts processed concurrently.
-    """
+    """A language model that writes queries."""
 
     name: str
-    identity: str
-    parallel: int
+    identity: str  # identifies the model and its parameters: models of equal identity give the same reply to a prompt
+    parallel: int  # number of prompts processed concurrently
 
     def ask(self, prompt: Prompt) -> Completion:
-        """Return the reply to a prompt. Up to `parallel` threads may call this at the same time.
-
-        Raises:
-            InputError: If the model cannot be used.
-            OSError: If the model does not respond now.
-        """
+        """Return the reply to a prompt. Up to `parallel` threads may call this at the same time."""
         ...
 
     def close(self) -> None:
@@ -100,11 +76,7 @@ class LanguageModel(Protocol):
 
 
 class ReplyCache(SqliteCache):
-    """The replies of one model, keyed by the SHA-256 of the prompt, its seed and the sampling parameters.
-
-    Args:
-        model: Model that wrote the replies.
-    """
+    """The replies of one model, keyed by the SHA-256 of the prompt, its seed and the sampling parameters."""
 
     def __init__(self, model: LanguageModel) -> None:
         path = cache_folder() / "replies" / f"{sha256(model.identity.encode()).hexdigest()[:32]}.sqlite"
@@ -135,20 +107,11 @@ def _key(prompt: Prompt) -> bytes:
 def ask(
     prompts: Sequence[Prompt], model: LanguageModel, cache: ReplyCache, advance: Callable[[], None]
 ) -> dict[Prompt, Completion]:
-    """Ask a model, and cache each reply at once.
+    """Ask a model, and cache each reply at once; returns the reply to each prompt.
 
     Args:
-        prompts: Distinct prompts.
-        model: Model to ask; it is closed at the end.
         cache: Cache of the model's replies.
         advance: Called after each reply.
-
-    Returns:
-        The reply to each prompt.
-
-    Raises:
-        InputError: If the model cannot be used.
-        OSError: If the model does not respond.
     """
     replies: dict[Prompt, Completion] = {}
     workers = ThreadPoolExecutor(model.parallel, thread_name_prefix="model")

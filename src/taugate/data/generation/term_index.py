@@ -61,12 +61,7 @@ _YEARS = range(1000, 2100)
 
 
 def opposite(word: str, language: str | None) -> str | None:
-    """Return the opposite of a word in lower case, or None if it is unknown.
-
-    Args:
-        word: The word.
-        language: Language of the text, as `QuestionRule` names it.
-    """
+    """Return the opposite of a word in lower case, or None if it is unknown."""
     for pair in _OPPOSITES.get(language or "", "").split():
         one, _, other = pair.partition("/")
         if word in {one, other}:
@@ -75,30 +70,18 @@ def opposite(word: str, language: str | None) -> str | None:
 
 
 def asks_amount(question: str, language: str | None) -> bool:
-    """Return whether a question asks for an amount.
-
-    Args:
-        question: Text of the question.
-        language: Language of the text, as `QuestionRule` names it.
-    """
+    """Return whether a question asks for an amount."""
     text = f" {question.casefold().replace('¿', ' ')}"
     return any(f" {amount}" in text for amount in _AMOUNTS.get(language or "", ()))
 
 
 class Term(NamedTuple):
-    """A word or a number in a text.
-
-    Attributes:
-        text: The characters.
-        start: Position of the first character.
-        end: Position after the last character.
-        key: The stem; terms with equal keys count as the same term.
-    """
+    """A word or a number in a text."""
 
     text: str
-    start: int
-    end: int
-    key: str
+    start: int  # position of the first character
+    end: int  # position after the last character
+    key: str  # the stem; terms with equal keys count as the same term
 
     @property
     def is_year(self) -> bool:
@@ -119,19 +102,12 @@ def stem(word: str) -> str:
 
 @dataclass(frozen=True)
 class TermIndex:
-    """The documents that hold each rare term of a vocabulary.
+    """The documents that hold each rare term of a vocabulary."""
 
-    Attributes:
-        holders: Documents by key, for the rare terms of the vocabulary.
-        common: Keys of the terms that more documents hold.
-        keys: All keys of some documents, by the position of the document.
-        before: Square roots of the shares of the words and marks before a capitalised term of the vocabulary.
-        behind: The same for those behind.
-    """
-
-    holders: dict[str, frozenset[int]]
-    common: frozenset[str]
-    keys: dict[int, frozenset[str]]
+    holders: dict[str, frozenset[int]]  # documents by key, for the rare terms of the vocabulary
+    common: frozenset[str]  # keys of the terms that more documents hold
+    keys: dict[int, frozenset[str]]  # all keys of some documents, by the position of the document
+    # square roots of the shares of the words and marks before a capitalised term of the vocabulary
     before: dict[str, dict[str, float]]
     behind: dict[str, dict[str, float]]
 
@@ -141,7 +117,6 @@ class TermIndex:
 
         Args:
             documents: The corpus; chunks count as their document.
-            vocabulary: Keys to index.
             read_whole: Documents whose keys are all kept.
         """
         positions = count() if documents.parents is None else map(int, documents.parents)
@@ -174,14 +149,8 @@ class TermIndex:
         )
 
     def alikeness(self, one: tuple[str, ...], other: tuple[str, ...]) -> float:
-        """Return how alike the words around two names are, from 0 to 1.
-
-        It is the sum of √(p · q) over the words before the names (Bhattacharyya 1943), or over those behind if less.
-
-        Args:
-            one: Keys of a name.
-            other: Keys of another name.
-        """
+        """Return how alike the words around two names are, from 0 to 1."""
+        # It is the sum of √(p · q) over the words before the names (Bhattacharyya 1943), or over those behind if less.
         before = _product(self.before.get(one[0], {}), self.before.get(other[0], {}))
         return min(before, _product(self.behind.get(one[-1], {}), self.behind.get(other[-1], {})))
 
@@ -190,19 +159,11 @@ class TermIndex:
         return [key for key in dict.fromkeys(keys) if key in self.holders]
 
     def holding_all(self, keys: Iterable[str]) -> frozenset[int]:
-        """Return the documents that hold all rare terms.
-
-        Args:
-            keys: Keys, at least one of them rare.
-        """
+        """Return the documents that hold all rare terms; `keys`: keys, at least one of them rare."""
         return frozenset.intersection(*(self.holders[key] for key in self.rare(keys)))
 
     def holding_any(self, keys: Iterable[str]) -> frozenset[int]:
-        """Return the documents that hold a rare term.
-
-        Args:
-            keys: Keys; those of other terms are ignored.
-        """
+        """Return the documents that hold a rare term."""
         return frozenset[int]().union(*(self.holders[key] for key in self.rare(keys)))
 
 

@@ -57,8 +57,6 @@ class HttpStore:
     """A store behind a URL; see Store.
 
     Args:
-        kind: Kind of the store.
-        url: Its URL.
         key: Key, sent in the header of this kind; empty for none.
         first_wait: Seconds before the second try of a request.
 

@@ -24,17 +24,11 @@ _UNLABELLED_FOR_EACH = 100
 
 @dataclass(frozen=True)
 class RunResults:
-    """The results of n queries, K each, best first.
+    """The results of n queries, K each, best first."""
 
-    Attributes:
-        documents: (n, K) int64 numbers of documents.
-        scores: (n, K) float32.
-        components: Further scores by name, (n, K) float32, NaN for a result without the score.
-    """
-
-    documents: NDArray[np.int64]
-    scores: Float32
-    components: dict[str, Float32]
+    documents: NDArray[np.int64]  # (n, K) int64 numbers of documents
+    scores: Float32  # (n, K) float32
+    components: dict[str, Float32]  # further scores by name, (n, K) float32, NaN for a result without the score
 
     @classmethod
     def of(cls, queries: Sequence[RunQuery], k: int, names: Sequence[str]) -> Self:
@@ -51,17 +45,11 @@ class RunResults:
 
 @dataclass(frozen=True, kw_only=True)
 class JudgedRun(LabelledQueries):
-    """The queries that have both results and judgements, in the order of the run.
-
-    Attributes:
-        run: The run.
-        ids: Ids of documents by number; those that only the qrels name come last.
-        judged_documents: Numbers of the judged documents by query, whatever their grade.
-    """
+    """The queries that have both results and judgements, in the order of the run."""
 
     run: Run
-    ids: Sequence[str]
-    judged_documents: dict[str, frozenset[int]]
+    ids: Sequence[str]  # ids of documents by number; those that only the qrels name come last
+    judged_documents: dict[str, frozenset[int]]  # numbers of the judged documents by query, whatever their grade
 
     @property
     def passages(self) -> int:
@@ -103,20 +91,11 @@ class JudgedRun(LabelledQueries):
 
     @classmethod
     def read(cls, run: Run, qrels: Path, k: int, relevant_from: int | None = None) -> tuple[Self, list[str]]:
-        """Join a run with its qrels.
+        """Join a run with its qrels; returns the queries, and sentences on queries that are left out and on grades.
 
         Args:
-            run: The run.
-            qrels: File of the qrels.
             k: K, the number of results that every query has to have.
             relevant_from: The lowest grade that answers; None for 1.
-
-        Returns:
-            The queries, and sentences on queries that are left out and on grades.
-
-        Raises:
-            InputError: If the qrels cannot be read, no query has both results and a relevant document, or a query has
-                fewer than K results; LineError if a line of the qrels is invalid.
         """
         qrels = stored_file(qrels)
         numbers, grades = dict(run.numbers), _grades(qrels, relevant_from)

@@ -17,21 +17,13 @@ _NAME = re.compile(r"[\w][\w.-]*")
 
 @dataclass(frozen=True)
 class Names:
-    """Names in a store.
+    """Names in a store."""
 
-    Attributes:
-        collection: Collection, index, class or table.
-        id: Field with the document's id; None for the id that the store gives to an entry.
-        vector: Field with the vector; None for the one that needs no name.
-        words: Field with the text.
-        reads_texts: Whether results have texts.
-    """
-
-    collection: str | None
-    id: str | None
-    vector: str | None
+    collection: str | None  # collection, index, class or table
+    id: str | None  # field with the document's id; None for the id that the store gives to an entry
+    vector: str | None  # field with the vector; None for the one that needs no name
     words: str
-    reads_texts: bool
+    reads_texts: bool  # whether results have texts
 
     @property
     def text(self) -> str | None:
@@ -63,8 +55,6 @@ def preset(kind: str, names: Names, *, has_vectors: bool) -> dict[str, Json]:
     """Return a request by the names of a store, with one list of results; a request of the user replaces its parts.
 
     Args:
-        kind: Kind of the store.
-        names: Names in the store.
         has_vectors: Whether queries have vectors; without, a store that can searches for words.
 
     Raises:

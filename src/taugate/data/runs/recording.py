@@ -28,11 +28,6 @@ def add_documents(data: Path, texts: Mapping[str, str]) -> int:
 
     Args:
         data: Folder of the data set, which is made if it does not exist.
-        texts: Texts by id.
-
-    Raises:
-        InputError: If a file cannot be read.
-        OSError: If it cannot be written.
     """
     from taugate.data.corpus import CORPUS  # loads NumPy, which reading the queries does without
 
@@ -51,17 +46,10 @@ def add_documents(data: Path, texts: Mapping[str, str]) -> int:
 def add_run(data: Path, run: Path, queries: Sequence[Fields]) -> tuple[int, int]:
     """Add the queries and the returned texts of a run to a data set; a query with another text is replaced.
 
+    Returns the number of documents of the data set, and of results without a text.
+
     Args:
         data: Folder of the data set, which is made if it does not exist.
-        run: A run with texts.
-        queries: Fields of the queries.
-
-    Returns:
-        The number of documents of the data set, and of results without a text.
-
-    Raises:
-        InputError: If a file cannot be read.
-        OSError: If it cannot be written.
     """
     texts: dict[str, str] = {}
     missing = 0
@@ -95,14 +83,10 @@ def _line(record: Mapping[str, Json]) -> bytes:
 def read_run_queries(path: Path) -> list[dict[str, Json]]:
     """Read queries as in a data set; further fields, such as a vector, may be used in the request.
 
+    Returns the fields of each line, with `query_id` and `query` for its id and text.
+
     Args:
         path: File with lines of JSON, or a folder with queries.jsonl.
-
-    Returns:
-        The fields of each line, with `query_id` and `query` for its id and text.
-
-    Raises:
-        InputError: If the file cannot be read or has no query; LineError if a line is invalid.
     """
     path = stored_file(path / QUERIES if path.is_dir() else path)
     seen: dict[str, int] = {}
@@ -129,6 +113,11 @@ def off_topic_fields(queries: Iterable[str]) -> list[dict[str, str]]:
 class RunFile:
     """A run that grows by a line per query.
 
+    Attributes:
+        pending: Fields of the queries to send.
+        changed: Number of queries whose line was removed because they or the encoder changed since.
+        removed: Number of lines that were removed because the queries do not exist any more.
+
     Args:
         path: The file, which may not exist yet.
         request: Digest of the request, which every line repeats.
@@ -136,11 +125,6 @@ class RunFile:
             were sent with other fields.
         used: Names of the fields that the request uses beside the text.
         encoder: Digest of the encoder of the queries; None if they have their vectors themselves.
-
-    Attributes:
-        pending: Fields of the queries to send.
-        changed: Number of queries whose line was removed because they or the encoder changed since.
-        removed: Number of lines that were removed because the queries do not exist any more.
 
     Raises:
         InputError: If the file is a run of another request.
@@ -183,11 +167,7 @@ class RunFile:
             atomic_write(path, content)
 
     def append(self, fields: Fields, results: Sequence[Mapping[str, Json]]) -> None:
-        """Add a query with its results.
-
-        Raises:
-            OSError: If the file cannot be written.
-        """
+        """Add a query with its results. Raises OSError if the file cannot be written."""
         query = {name: value for name, value in self._query(fields).items() if value is not None}
         line = orjson.dumps(query | {"request": self._request, "results": results}, option=orjson.OPT_APPEND_NEWLINE)
         with writing(self._path), self._path.open("ab") as file:
@@ -210,19 +190,12 @@ def record_run(
 ) -> int:
     """Send queries, at most `rate` a second, and add their results to a run.
 
+    Returns the number of queries with fewer results than requested.
+
     Args:
-        queries: Fields of the queries.
-        search: The store.
-        run: The run.
         depth: Number of results to request.
         rate: Maximum number of queries a second.
         advance: Called after every query with 1.
-
-    Returns:
-        The number of queries with fewer results than requested.
-
-    Raises:
-        InputError: If the store refuses a query; other errors as in Store.send. The run then has the queries before it.
     """
     short, next_time = 0, 0.0
     for fields in queries:

@@ -30,24 +30,15 @@ _TREC = "query Q0 document rank score tag"
 
 @dataclass(frozen=True)
 class RunQuery:
-    """A query with its w results, best first.
-
-    Attributes:
-        id: Id of the query.
-        text: Text of the query; None if the run does not have it.
-        origin: Source of the query.
-        line: Number of its first line in the file.
-        documents: (w,) int64, numbers of the documents.
-        scores: (w,) float32, higher is better: distances are negative.
-        components: Further scores of the results by name, (w,) float32 each, NaN for a result without the score.
-    """
+    """A query with its w results, best first."""
 
     id: str
-    text: str | None
+    text: str | None  # text of the query; None if the run does not have it
     origin: Origin
     line: int
-    documents: NDArray[np.int64]
-    scores: Float32
+    documents: NDArray[np.int64]  # (w,) int64, numbers of the documents
+    scores: Float32  # (w,) float32, higher is better: distances are negative
+    # further scores of the results by name, (w,) float32 each, NaN for a result without the score
     components: Mapping[str, Float32]
 
     def __len__(self) -> int:
@@ -56,22 +47,13 @@ class RunQuery:
 
 @dataclass(frozen=True)
 class Run:
-    """The results of a retriever.
+    """The results of a retriever."""
 
-    Attributes:
-        name: Tag of a TREC run, else the name of the file.
-        path: The file.
-        scale: What the scores are.
-        numbers: Numbers of documents by id, from 0, in the order of the file.
-        queries: The queries by id, in the order of the file.
-        sha256: Digest of the file.
-    """
-
-    name: str
+    name: str  # tag of a TREC run, else the name of the file
     path: Path
     scale: ScoreScale
-    numbers: Mapping[str, int]
-    queries: Mapping[str, RunQuery]
+    numbers: Mapping[str, int]  # numbers of documents by id, from 0, in the order of the file
+    queries: Mapping[str, RunQuery]  # the queries by id, in the order of the file
     sha256: str
 
     @classmethod
@@ -79,12 +61,8 @@ class Run:
         """Read a run.
 
         Args:
-            path: The file.
             scale: What the scores are. Results are listed by falling score, or by rising distance.
             ordered: Whether to check that order.
-
-        Raises:
-            InputError: If the file cannot be read or has no query; LineError if a line is invalid.
         """
         path = stored_file(path)
         builder = _Builder(path, scale, ordered=ordered)

@@ -35,39 +35,27 @@ _MAX_FLOAT32 = 3.4028234663852886e38
 
 
 class ResultList(BaseModel):
-    """A request, and the list of results in its reply.
-
-    Attributes:
-        path: Path below the URL, or name of the collection, with placeholders.
-        body: Body of the request, with placeholders; None for the reply to the main request, or for GET.
-        results: Place of the list in the reply.
-        id: Place of a document's id in a result.
-        score: Place of the score in a result.
-    """
+    """A request, and the list of results in its reply."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    path: str = ""
-    body: Any = None
+    path: str = ""  # path below the URL, or name of the collection, with placeholders
+    body: Any = None  # body of the request, with placeholders; None for the reply to the main request, or for GET
     results: str
-    id: str
+    id: str  # place of a document's id in a result
     score: str
 
 
 class StoreRequest(ResultList):
-    """A request for the results of a query.
+    """A request for the results of a query."""
 
-    Attributes:
-        text: Place of a document's text in a result; None if texts are not read.
-        scores: Places of further scores in a result by name, or the place of an object that holds them by name.
-        components: Lists with further scores by name: the place of another list in the same reply, or a request of its
-            own. Places that it does not name are those of the results.
-        sample: Body of a request for $count documents, whose results have ids and texts; None if there is none.
-    """
-
-    text: str | None = None
+    text: str | None = None  # place of a document's text in a result; None if texts are not read
+    # places of further scores in a result by name, or the place of an object that holds them by name
     scores: dict[str, str] | str = {}
+    # lists with further scores by name: the place of another list in the same reply, or a request of its own. Places
+    # that it does not name are those of the results
     components: dict[str, ResultList] = {}
+    # body of a request for $count documents, whose results have ids and texts; None if there is none
     sample: Any = None
 
     @model_validator(mode="before")
@@ -87,10 +75,6 @@ class StoreRequest(ResultList):
     @classmethod
     def parse(cls, value: Mapping[str, Json], source: str) -> "StoreRequest":
         """Check a request.
-
-        Args:
-            value: The request.
-            source: What the request comes from, for messages.
 
         Raises:
             InputError: If a field is missing, unknown or of another type, or every query would get the same results.
@@ -117,19 +101,12 @@ class StoreRequest(ResultList):
 
 @dataclass(frozen=True, slots=True)
 class StoreResult:
-    """A result of the store.
-
-    Attributes:
-        id: Id of the document.
-        score: Its score.
-        scores: Further scores by name.
-        text: Text of the document; None if it was not read.
-    """
+    """A result of the store."""
 
     id: str
     score: float
     scores: dict[str, float] = field(default_factory=dict)
-    text: str | None = None
+    text: str | None = None  # text of the document; None if it was not read
 
     def record(self) -> dict[str, Json]:
         """Return the result as it is written into a run."""
@@ -143,11 +120,6 @@ class ExternalStore(Protocol):
     def send(self, path: str, body: Any, fields: Fields) -> Any:  # noqa: ANN401 (JSON)
         """Send a search.
 
-        Args:
-            path: Path or collection, with placeholders.
-            body: Body, with placeholders.
-            fields: Values of the placeholders.
-
         Returns:
             The reply.
 
@@ -160,21 +132,13 @@ class ExternalStore(Protocol):
 
 @dataclass(frozen=True)
 class StoreSearch:
-    """Searches of a store by a request.
-
-    Attributes:
-        request: The request.
-        store: The store.
-    """
+    """Searches of a store by a request."""
 
     request: StoreRequest
     store: ExternalStore
 
     def search(self, fields: Fields) -> list[StoreResult]:
         """Return the results of a query in the order of the store; of results of one document, the first.
-
-        Args:
-            fields: Values of the placeholders.
 
         Raises:
             InputError: If the store refuses, or a place is not in its reply; other errors as in Store.send.

@@ -96,10 +96,8 @@ class SortedValues(Sequence[SortKey]):
         return np.array(places, dtype=np.int64), np.array(moments, dtype=np.float64)
 
     def interval(self, condition: Range) -> tuple[int, int]:
-        """Return the first place within the condition's bounds, and the place after the last; empty if last ≤ first.
-
-        Only numbers are within the bounds of a condition on numbers.
-        """
+        """Return the first place within the condition's bounds, and the place after the last; empty if last ≤ first."""
+        # Only numbers are within the bounds of a condition on numbers.
         first, last = bisect_left(self, (NUMBERS, -np.inf)), bisect_left(self, (TEXTS, ""))
         if condition.gt is not None:
             first = max(first, bisect_right(self, (NUMBERS, condition.gt)))
@@ -134,15 +132,10 @@ def _is_scalar(key: SortKey) -> bool:
 
 @dataclass(frozen=True)
 class Column:
-    """A field of N documents with at most one value per document.
+    """A field of N documents with at most one value per document."""
 
-    Attributes:
-        values: The V distinct values of the field.
-        codes: (N,) int32 places in `values`; MISSING for documents without a value or with null.
-    """
-
-    values: SortedValues
-    codes: Codes
+    values: SortedValues  # the V distinct values of the field
+    codes: Codes  # (N,) int32 places in `values`; MISSING for documents without a value or with null
 
     @property
     def starts(self) -> None:
@@ -172,23 +165,15 @@ class Column:
 
 @dataclass(frozen=True)
 class TagColumn:
-    """A field of N documents with any number of values, its tags, per document.
+    """A field of N documents with any number of values, its tags, per document."""
 
-    Attributes:
-        values: The V distinct values of the field.
-        codes: (M,) int32 places in `values`, document by document; a document without a value has one MISSING.
-        starts: (N + 1,) int64 start of every document's codes, then M.
-    """
-
-    values: SortedValues
-    codes: Codes
-    starts: NDArray[np.int64]
+    values: SortedValues  # the V distinct values of the field
+    codes: Codes  # (M,) int32 places in `values`, document by document; a document without a value has one MISSING
+    starts: NDArray[np.int64]  # (N + 1,) int64 start of every document's codes, then M
 
     def where_one_of(self, condition: OneOf) -> Mask:
-        """Return which documents have one of the values that a condition names, (N,) bool.
-
-        Takes M bytes besides the result.
-        """
+        """Return which documents have one of the values that a condition names, (N,) bool."""
+        # Takes M bytes besides the result.
         accepted = _accepted(self.values, self.values.places(condition))
         mask: Mask = np.logical_or.reduceat(accepted[self.codes], self.starts[:-1])
         return mask
@@ -228,19 +213,13 @@ def _are_places(codes: Codes, values: SortedValues) -> bool:
 
 @dataclass
 class ColumnWriter:
-    """Collects the values of one field; of equal numbers such as 1 and 1.0, the first is kept.
+    """Collects the values of one field; of equal numbers such as 1 and 1.0, the first is kept."""
 
-    Attributes:
-        numbers: Numbers of the distinct values, in order of appearance.
-        positions: Positions of documents with a value, once per value.
-        codes: Numbers of these values.
-        has_tags: Whether any document has a list.
-    """
-
-    numbers: dict[SortKey, int] = field(default_factory=dict)
+    numbers: dict[SortKey, int] = field(default_factory=dict)  # numbers of the distinct values, in order of appearance
+    # positions of documents with a value, once per value
     positions: "array[int]" = field(default_factory=lambda: array("q"))
     codes: "array[int]" = field(default_factory=lambda: array("q"))
-    has_tags: bool = False
+    has_tags: bool = False  # whether any document has a list
 
     def append(self, position: int, value: MetadataValue) -> None:
         """Add the field's value in the document at a position; positions must ascend."""

@@ -81,22 +81,14 @@ class FilterObject(BaseModel):
 
 
 def read_filter(value: object) -> Filter | None:
-    """Parse the JSON value of a filter; None is no filter.
-
-    Raises:
-        PydanticCustomError: If it is not a filter; the message never repeats a value, which may be private.
-    """
+    """Parse the JSON value of a filter; None is no filter."""
     if value is None:
         return None
     return check_size(_filter(value, ""))
 
 
 def check_size(query_filter: Filter) -> Filter:
-    """Return a filter after checking that it is not too large.
-
-    Raises:
-        PydanticCustomError: If it has too many conditions or values.
-    """
+    """Return a filter after checking that it is not too large."""
     conditions = sum(1 for _ in every_condition(query_filter))
     if conditions > MAX_CONDITIONS:
         _refuse(f"has {conditions} conditions, at most {MAX_CONDITIONS}")

@@ -39,10 +39,8 @@ T = TypeVar("T")
 
 
 def instant(text: str) -> float | None:
-    """Return the moment of an ISO date in seconds since 1970; None for any other text.
-
-    A day counts as its first moment, and a time without an offset as UTC. Exact to the microsecond until 2242.
-    """
+    """Return the moment of an ISO date in seconds since 1970; None for any other text."""
+    # A day counts as its first moment, and a time without an offset as UTC. Exact to the microsecond until 2242.
     if not _DATE.fullmatch(text):
         return None
     try:
@@ -87,10 +85,8 @@ def sort_key(value: Value) -> SortKey:
 
 
 def stored_key(value: Value) -> SortKey:
-    """Return a value with the rank of its kind, which makes all values comparable.
-
-    Texts are ordered by code point; int and float compare exactly at any size.
-    """
+    """Return a value with the rank of its kind, which makes all values comparable."""
+    # Texts are ordered by code point; int and float compare exactly at any size.
     if isinstance(value, bool):
         return BOOLEANS, value
     return TEXTS if isinstance(value, str) else NUMBERS, value
@@ -138,12 +134,7 @@ class Condition(ABC):
 
 
 class FieldCondition(Condition):
-    """A condition on one field.
-
-    Attributes:
-        field: Name of the field, in composed form.
-        keys: Sort keys of the values that it is compared with one by one.
-    """
+    """A condition on one field."""
 
     __slots__ = ()
     field: str
@@ -162,15 +153,10 @@ class FieldCondition(Condition):
 
 @dataclass(frozen=True, slots=True)
 class OneOf(FieldCondition):
-    """The condition that a field equals one of some values or, if it is a list of tags, contains one of them.
-
-    Attributes:
-        field: Name of the field, in composed form.
-        keys: Distinct ascending sort keys of the values.
-    """
+    """The condition that a field equals one of some values or, if it is a list of tags, contains one of them."""
 
     field: str
-    keys: tuple[SortKey, ...]
+    keys: tuple[SortKey, ...]  # distinct ascending sort keys of the values
 
     @classmethod
     def of(cls, field: str, *values: Value) -> Self:
@@ -206,25 +192,15 @@ class OneOf(FieldCondition):
 
 @dataclass(frozen=True, slots=True)
 class Range(FieldCondition):
-    """The condition that a field is a number or a date within bounds; None is no bound.
-
-    Attributes:
-        field: Name of the field, in composed form.
-        gt: Exclusive lower bound.
-        gte: Inclusive lower bound.
-        lt: Exclusive upper bound.
-        lte: Inclusive upper bound.
-        kind: NUMBERS, or DATES, whose bounds are seconds since 1970.
-        keys: None.
-    """
+    """The condition that a field is a number or a date within bounds; None is no bound."""
 
     field: str
-    gt: float | None = None
-    gte: float | None = None
-    lt: float | None = None
-    lte: float | None = None
-    kind: int = NUMBERS
-    keys: tuple[SortKey, ...] = dataclass_field(default=(), init=False, repr=False, compare=False)
+    gt: float | None = None  # exclusive lower bound
+    gte: float | None = None  # inclusive lower bound
+    lt: float | None = None  # exclusive upper bound
+    lte: float | None = None  # inclusive upper bound
+    kind: int = NUMBERS  # NUMBERS, or DATES, whose bounds are seconds since 1970
+    keys: tuple[SortKey, ...] = dataclass_field(default=(), init=False, repr=False, compare=False)  # none
 
     def holds(self, values: NDArray[np.float64]) -> NDArray[np.bool_]:
         """Return which values are within the bounds, bool of the shape of `values`; NaN never is."""
@@ -261,9 +237,6 @@ class Not(Condition):
     """The condition that a document does not meet a filter.
 
     A document without a field meets no condition on that field, so it meets every negated one.
-
-    Attributes:
-        negated: Filter with at least one condition.
     """
 
     negated: "Filter"
@@ -286,13 +259,9 @@ class Not(Condition):
 
 @dataclass(frozen=True, slots=True)
 class AnyOf(Condition):
-    """The condition that a document meets at least one of some filters.
+    """The condition that a document meets at least one of some filters."""
 
-    Attributes:
-        filters: At least two distinct filters with at least one condition, in canonical order.
-    """
-
-    filters: tuple["Filter", ...]
+    filters: tuple["Filter", ...]  # at least two distinct filters with at least one condition, in canonical order
 
     @classmethod
     def of(cls, filters: Iterable["Filter"]) -> "Filter":
@@ -351,11 +320,9 @@ def on_fields(query_filter: Filter) -> Iterator[FieldCondition]:
 
 
 def filter_json(query_filter: Filter) -> dict[str, Json]:
-    """Return the JSON of a filter, which `read_filter` parses to a filter that selects the same documents.
-
-    In JSON a field occurs once. Further conditions on it are moved into a `$not`, which adds up to two conditions each,
-    so a filter near the size limit may exceed it afterwards.
-    """
+    """Return the JSON of a filter, which `read_filter` parses to a filter that selects the same documents."""
+    # In JSON a field occurs once. Further conditions on it are moved into a `$not`, which adds up to two conditions
+    # each, so a filter near the size limit may exceed it afterwards.
     written: dict[str, Json] = {}
     negated: list[Json] = []  # filters that must not hold
     for condition in query_filter:
@@ -375,11 +342,9 @@ def filter_json(query_filter: Filter) -> dict[str, Json]:
 
 
 def both(first: Filter, second: Filter) -> Filter:
-    """Combine two filters into one that a document meets if it meets both.
-
-    A field may then have several conditions, all of which must hold. Conditions that another condition implies are
-    dropped: {"lang": "sv"} and {"lang": ["sv", "en"]} become {"lang": "sv"}.
-    """
+    """Combine two filters into one that a document meets if it meets both."""
+    # A field may then have several conditions, all of which must hold. Conditions that another condition implies are
+    # dropped: {"lang": "sv"} and {"lang": ["sv", "en"]} become {"lang": "sv"}.
     if not first or not second:
         return first or second
     conditions = [*dict.fromkeys((*first, *second))]  # without duplicates

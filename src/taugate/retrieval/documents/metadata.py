@@ -27,24 +27,15 @@ _FIELDS, _PARTS, _TAG_PART = "fields", ("json", "offsets", "codes"), "starts"
 
 @dataclass(frozen=True)
 class FieldType:
-    """The type of one metadata field.
+    """The type of one metadata field."""
 
-    Attributes:
-        kinds: Kinds of its values: at least one of BOOLEANS, NUMBERS, TEXTS and DATES.
-        has_lists: Whether any document has a list of strings.
-    """
-
-    kinds: frozenset[int]
-    has_lists: bool = False
+    kinds: frozenset[int]  # kinds of its values: at least one of BOOLEANS, NUMBERS, TEXTS and DATES
+    has_lists: bool = False  # whether any document has a list of strings
 
 
 @dataclass(frozen=True)
 class FieldTypes:
-    """The metadata fields of a corpus with at least one value; implements Fields.
-
-    Attributes:
-        by_name: Types of the fields, sorted by name.
-    """
+    """The metadata fields of a corpus with at least one value; implements Fields."""
 
     by_name: Mapping[str, FieldType] = field(default_factory=dict)
 
@@ -118,12 +109,9 @@ class FieldTypesWriter:
 
 @dataclass(frozen=True)
 class Metadata:
-    """The metadata of a corpus, which depends only on its documents.
+    """The metadata of a corpus, which depends only on its documents."""
 
-    Attributes:
-        columns: Columns by field; empty if no document has metadata.
-    """
-
+    # columns by field; empty if no document has metadata
     columns: Mapping[str, Column | TagColumn] = field(default_factory=dict)
 
     @classmethod
@@ -158,11 +146,7 @@ class Metadata:
         self.types.check_kinds(query_filter)
 
     def where(self, query_filter: Filter) -> Mask:
-        """Return which documents meet a filter with at least one condition, (N,) bool.
-
-        Raises:
-            InputError: See `check`.
-        """
+        """Return which documents meet a filter with at least one condition, (N,) bool."""
         self.check(query_filter)
         return self._all_hold(query_filter)
 
@@ -192,12 +176,8 @@ class Metadata:
         """Read the file that `save` wrote.
 
         Args:
-            path: File with the columns.
-            documents: Documents of the columns; three of them are compared with the file. All are read if it has
-                texts that are not in composed form.
-
-        Raises:
-            ReleaseError: If the file holds anything else.
+            documents: Documents of the columns; three of them are compared with the file. All are read if it has texts
+                that are not in composed form.
         """
         arrays = read_tensors(path)
         names = _parse_names(arrays.get(_FIELDS))

@@ -34,23 +34,14 @@ MAX_TAGS = 256  # limit for one field of a document; a tag takes 4 bytes
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A passage of the corpus: a whole document, or one chunk of a longer one.
-
-    Attributes:
-        id: The `_id` of the passage.
-        text: Text of the passage.
-        title: Title; None if it is empty.
-        metadata: Scalars and lists of strings, by field.
-        parent: Id of the document that the chunk is part of; None for a whole document.
-        span: Span of the chunk in that document's text, [start, end) in characters.
-    """
+    """A passage of the corpus: a whole document, or one chunk of a longer one."""
 
     id: str
     text: str
-    title: str | None = None
-    metadata: Mapping[str, MetadataValue] = field(default_factory=dict)
-    parent: str | None = None
-    span: tuple[int, int] | None = None
+    title: str | None = None  # title; None if it is empty
+    metadata: Mapping[str, MetadataValue] = field(default_factory=dict)  # scalars and lists of strings, by field
+    parent: str | None = None  # id of the document that the chunk is part of; None for a whole document
+    span: tuple[int, int] | None = None  # span of the chunk in that document's text, [start, end) in characters
 
     @property
     def document_id(self) -> str:
@@ -77,11 +68,7 @@ def write_document(document: Document) -> bytes:
 
 
 def read_document(line: bytes | str) -> Document:
-    """Parse a line that `write_document` wrote.
-
-    Raises:
-        ValueError: If it is anything else.
-    """
+    """Parse a line that `write_document` wrote. Raises ValueError if it is anything else."""
     try:
         record = orjson.loads(line)
         span = record.get("span")
@@ -143,11 +130,7 @@ class Documents(Protocol):
     def __getitem__(self, position: int, /) -> Document: ...
 
     def at(self, positions: NDArray[np.int64]) -> list[Document]:
-        """Return the documents at positions, (m,) int64, read together.
-
-        Raises:
-            ReleaseError: If the store holds no document at a position.
-        """
+        """Return the documents at positions, (m,) int64, read together."""
         ...
 
     def positions(self, document_id: str) -> NDArray[np.int64]:
@@ -230,10 +213,8 @@ class DocumentStore(Sequence[Document]):
         return [self[position] for position in positions.tolist()]
 
     def positions(self, document_id: str) -> NDArray[np.int64]:
-        """See Documents.positions.
-
-        The first call reads all documents, which takes some 4 µs per document, and then keeps 8 bytes per id.
-        """
+        """See Documents.positions."""
+        # The first call reads all documents, which takes some 4 µs per document, and then keeps 8 bytes per id.
         checksums, entries = self._entries
         checksum = np.uint32(_checksum(document_id))
         first, last = np.searchsorted(checksums, checksum), np.searchsorted(checksums, checksum, side="right")

@@ -38,18 +38,15 @@ _Places = NDArray[np.int64]
 
 
 class Kernel(Protocol):
-    """The encoder in C of the plug-in taugate-kernel, which is an entry point of `taugate.encoders`.
+    """The encoder in C of the plug-in taugate-kernel, which is an entry point of `taugate.encoders`."""
 
-    Attributes:
-        paths: Of a precision, the names of the ways to compute on this processor, the fastest first.
-        model: A model of a precision, with seven sizes, a pooling, an epsilon and its weights.
-        encode: Encodes token ids with the ends of the texts as vectors, by a path.
-        largest_products: For late_interaction.py.
-    """
-
+    # of a precision, the names of the ways to compute on this processor, the fastest first
     paths: Callable[[int], tuple[str, ...]]
+    # a model of a precision, with seven sizes, a pooling, an epsilon and its weights
     model: Callable[[int, int, int, int, int, int, int, int, int, float, Sequence[NDArray[Any]]], object]
+    # encodes token ids with the ends of the texts as vectors, by a path
     encode: Callable[[object, NDArray[np.int32], NDArray[np.int32], Float32, int], None]
+    # for late_interaction.py
     largest_products: Callable[
         [int, NDArray[np.uint8], Float32, NDArray[np.int8], Float32, _Places, _Places, Float32, int], None
     ]
@@ -77,7 +74,6 @@ class BertModel:
     """The model of a file that `taugate.calibration.export.bert` wrote.
 
     Attributes:
-        dimension: Dimension of a vector.
         gives_tokens: Whether a text has a vector for each token.
         vocabulary: Number of words. The id of a token of type t is that of its word, plus t times this number.
     """
@@ -89,13 +85,7 @@ class BertModel:
 
         Args:
             path: The file: weights.safetensors, or kernel.json beside a graph in float32.
-            precision: Precision of its weights.
-            threads: Threads that encode a batch.
             processor: Path of kernel.c, one of `kernel.paths(…)`; by default the fastest of this processor.
-
-        Raises:
-            EncoderError: If the file is not such a model.
-            EncoderUnsupported: If this installation has no kernel, or this processor no instructions for it.
         """
         compiled, fastest = kernel(), processor or processor_path(precision)
         if compiled is None or fastest is None:
@@ -114,11 +104,7 @@ class BertModel:
         self._threads = threads
 
     def batches(self, lengths: Sequence[int]) -> Iterator[range]:
-        """Yield ranges of texts of any lengths, with at most _MAX_ROWS tokens a thread, or one text.
-
-        Args:
-            lengths: Tokens of each text.
-        """
+        """Yield ranges of texts of any lengths, with at most _MAX_ROWS tokens a thread, or one text."""
         yield from _parts(lengths, _MAX_ROWS * self._threads)
 
     def padded(self, length: int) -> int:
@@ -169,12 +155,7 @@ def _parts(lengths: Sequence[int], limit: int) -> Iterator[range]:
 def _arguments(
     arrays: Arrays, precision: Precision
 ) -> tuple[int, int, int, int, int, int, int, int, float, list[NDArray[Any]]]:
-    """Arrange the arrays for kernel.model, which checks their sizes.
-
-    Raises:
-        ValueError: If they do not fit together, or are of another precision.
-        KeyError: If one is missing.
-    """
+    """Arrange the arrays for kernel.model, which checks their sizes."""
     words, places = arrays["words"], arrays["positions"]
     types = arrays.get("types", np.zeros_like(words[:1]))  # absent from models of one type
     heads, pooling = (int(number) for number in arrays["shape"])

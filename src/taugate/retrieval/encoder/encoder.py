@@ -40,18 +40,12 @@ _REMEDY = "give another encoder, or remove this one from the cache"
 
 @dataclass(slots=True)
 class Tokens:
-    """One text as token ids.
+    """One text as token ids."""
 
-    Attributes:
-        ids: Token ids, at most the encoder's max_length.
-        truncated: Whether the text was longer; of an endpoint, known only after `embed`.
-        unread: Share of its characters that the encoder does not know, 0…1.
-        role: What the text is, which matters only if similarity is the inner product.
-    """
-
-    ids: list[int]
-    truncated: bool
-    unread: float = 0.0
+    ids: list[int]  # token ids, at most the encoder's max_length
+    truncated: bool  # whether the text was longer; of an endpoint, known only after `embed`
+    unread: float = 0.0  # share of its characters that the encoder does not know, 0…1
+    # what the text is, which matters only if similarity is the inner product
     role: Role = field(default="query", kw_only=True)
 
     @property
@@ -92,11 +86,6 @@ class Encoder(Protocol):
 
 class ExportedEncoder:
     """An exported encoder, loaded from its folder. A vector depends only on its text, to the last bit.
-
-    Attributes:
-        folder: Folder of the model and the tokenizer.
-        config: Configuration of the encoder.
-        sha256: Digest of its files.
 
     Raises:
         EncoderError: If files and configuration do not match.
@@ -146,11 +135,7 @@ class ExportedEncoder:
         """Load an exported encoder; `load_encoder` also reaches an endpoint.
 
         Args:
-            folder: Folder of its files.
             threads: Number of threads for a batch, by default the processors that this process may use.
-
-        Raises:
-            EncoderError: If a file is missing or invalid.
         """
         config = read_config(folder)
         model = _MODELS.get(config.runtime, MODEL)
@@ -203,11 +188,7 @@ class ExportedEncoder:
         A text without tokens has the zero vector, which is similar to nothing.
 
         Args:
-            tokens: Tokens of n texts.
             progress: Called after every batch with the number of its texts.
-
-        Raises:
-            EncoderError: If an embedding contains NaN or infinity.
         """
         config = self.config
         vectors = np.zeros((len(tokens), config.model_dimension), dtype=np.float32)
@@ -240,11 +221,7 @@ class ExportedEncoder:
 
 
 def read_config(folder: Path) -> EncoderConfig:
-    """Read the configuration in the folder of an exported encoder.
-
-    Raises:
-        EncoderError: If the configuration or the tokenizer is missing, too large or invalid.
-    """
+    """Read the configuration in the folder of an exported encoder."""
     _check_size(folder, CONFIG)
     try:
         config = EncoderConfig.model_validate_json((folder / CONFIG).read_bytes())

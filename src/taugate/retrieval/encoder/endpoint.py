@@ -52,12 +52,7 @@ _TRIES, _SECONDS, _FIRST_WAIT = 6, 120.0, 1.0  # of a job, as for language model
 
 
 def max_reply_bytes(texts: int, dimension: int) -> int:
-    """Return the size of the largest valid reply, in bytes.
-
-    Args:
-        texts: Number of texts.
-        dimension: Length of a vector.
-    """
+    """Return the size of the largest valid reply, in bytes."""
     return texts * (dimension * _NUMBER_BYTES + _ENTRY_BYTES) + _OUTLINE_BYTES
 
 
@@ -65,15 +60,8 @@ def read_vectors(dialect: Dialect, content: bytes, texts: int, dimension: int | 
     """Return the vectors in a reply as unit vectors, (texts, dimension) float32, in the order of the texts.
 
     Args:
-        dialect: Dialect of the endpoint.
-        content: The reply.
         texts: Number of texts that were sent.
         dimension: Length of a vector; None if it is not known yet.
-
-    Raises:
-        orjson.JSONDecodeError: If the reply is not JSON.
-        ValueError: If it has other vectors than it should, with a reason that continues "as …".
-        LookupError: If it is other JSON, like TypeError.
     """
     vectors: list[Float32] = []
 
@@ -122,13 +110,9 @@ def _unit_vector(numbers: bytes, place: int, dimension: int | None) -> Float32:
 
 @dataclass(slots=True)
 class EndpointText(Tokens):
-    """One text for an endpoint; its tokens are not known.
+    """One text for an endpoint; its tokens are not known."""
 
-    Attributes:
-        text: The text with its prompt, at most max_length tokens; empty if it has no visible character.
-    """
-
-    text: str = ""
+    text: str = ""  # the text with its prompt, at most max_length tokens; empty if it has no visible character
 
     @property
     def count(self) -> int:
@@ -137,18 +121,10 @@ class EndpointText(Tokens):
 
 
 class EndpointModel:
-    """Requests the vectors of texts from an endpoint.
-
-    Attributes:
-        record: The endpoint.
-    """
+    """Requests the vectors of texts from an endpoint."""
 
     def __init__(self, record: EndpointRecord, access: EndpointAccess) -> None:
-        """Prepare requests; sends none.
-
-        Raises:
-            InputError: If the URL or the key cannot be used.
-        """
+        """Prepare requests; sends none. Raises InputError if the URL or the key cannot be used."""
         self.record = record
         job = access.seconds is None
         endpoint = JsonEndpoint(access.url or record.url, access.key(record), _wording(record.dialect, job=job))
@@ -167,12 +143,7 @@ class EndpointModel:
         shortened or refused. What is read of a text depends on no other text.
 
         Args:
-            texts: Texts with their prompts.
             dimension: Length of a vector; None if it is not known yet.
-
-        Raises:
-            EncoderUnavailable: If the endpoint gives no vectors.
-            TextRefused: If the endpoint does not take a text.
         """
         try:
             return self._post(texts, dimension), [False] * len(texts)
@@ -217,11 +188,7 @@ class EndpointEncoder(ExportedEncoder):
 
     @classmethod
     def connect(cls, folder: Path, access: EndpointAccess) -> Self:
-        """Read the configuration in a folder; sends no request.
-
-        Raises:
-            EncoderError: If the configuration is invalid or names no endpoint, or the endpoint cannot be reached so.
-        """
+        """Read the configuration in a folder; sends no request."""
         config = read_config(folder)
         if config.endpoint is None:
             raise EncoderError(f"{folder / CONFIG}: names no endpoint; calibrate again")
@@ -261,12 +228,7 @@ class EndpointEncoder(ExportedEncoder):
         return length
 
     def embed(self, tokens: Sequence[Tokens], progress: Callable[[int], object] | None = None) -> Float32:
-        """Encode texts as unit vectors; see ExportedEncoder.embed.
-
-        Raises:
-            EncoderUnavailable: If the endpoint gives no vectors.
-            TextRefused: If the endpoint does not take a text.
-        """
+        """Encode texts as unit vectors; see ExportedEncoder.embed."""
         texts = [text.text if isinstance(text, EndpointText) else "" for text in tokens]
         vectors = np.zeros((len(texts), self.config.dimension), dtype=np.float32)
         readable = [place for place, text in enumerate(texts) if text]

@@ -16,17 +16,11 @@ PATHS: dict[Dialect, str] = {"openai": "/embeddings", "tei": "/embed"}
 
 @dataclass(frozen=True)
 class EndpointAccess:
-    """How this process reaches the endpoint of an encoder.
+    """How this process reaches the endpoint of an encoder."""
 
-    Attributes:
-        url: Base URL that replaces that of the release, for another network or a copy of the server.
-        key_file: File with the key; None if the endpoint needs none.
-        seconds: Limit of a request whose caller cannot wait; None for a job, which waits and retries.
-    """
-
-    url: str | None = None
-    key_file: Path | None = None
-    seconds: float | None = None
+    url: str | None = None  # base URL that replaces that of the release, for another network or a copy of the server
+    key_file: Path | None = None  # file with the key; None if the endpoint needs none
+    seconds: float | None = None  # limit of a request whose caller cannot wait; None for a job, which waits and retries
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] = os.environ) -> Self:
@@ -35,13 +29,8 @@ class EndpointAccess:
         return cls(environ.get(URL) or None, Path(key_file) if key_file else None)
 
     def key(self, record: EndpointRecord) -> str | None:
-        """Read the key.
-
-        A release may come from elsewhere, so the key is never sent to a URL that only the release names.
-
-        Raises:
-            InputError: If the file cannot be read, or no URL is set.
-        """
+        """Read the key. Raises InputError if the file cannot be read, or no URL is set."""
+        # A release may come from elsewhere, so the key is never sent to a URL that only the release names.
         if self.key_file is None:
             return None
         if self.url is None:

@@ -35,14 +35,12 @@ _MAX_BYTES = 1 << 20  # a hundred times what a model of 24 layers takes
 class Graph:
     """A graph with the inputs input_ids and attention_mask, (batch, tokens) int64, and one float32 output.
 
-    The output is (batch, d), or (batch, tokens, d) if the graph gives a vector per token.
-    Texts of equal padded length share a batch, the padding depends on the text's own length, and if a graph computes
-    other bits for a lone text, the text is paired with itself. So a vector depends on its text alone, to the last bit;
-    on a GPU, to rounding.
+    The output is (batch, d), or (batch, tokens, d) if the graph gives a vector per token. Texts of equal padded length
+    share a batch, the padding depends on the text's own length, and if a graph computes other bits for a lone text, the
+    text is paired with itself. So a vector depends on its text alone, to the last bit; on a GPU, to rounding.
 
     Attributes:
         dimension: d; None if the graph does not declare it.
-        on_gpu: Whether a GPU computes it.
     """
 
     packed = False
@@ -51,14 +49,8 @@ class Graph:
         """Load the graph.
 
         Args:
-            path: The file.
-            threads: Threads for a batch.
-            max_length: Longest text in tokens.
             pad_multiple: Texts are padded to a multiple of this many tokens, so that more texts share a batch.
             pair_lone_texts: Whether a text alone in its batch gets other last bits than in a larger batch.
-
-        Raises:
-            EncoderError: If onnxruntime cannot load it, or it has other inputs.
         """
         self._session = load_session(path, threads)
         self._inputs = {node.name for node in self._session.get_inputs()}
@@ -70,13 +62,8 @@ class Graph:
         self._max_length, self._pad_multiple, self._pair_lone_texts = max_length, pad_multiple, pair_lone_texts
 
     def batches(self, lengths: Sequence[int]) -> Iterator[list[int]]:
-        """Yield positions of texts of one padded length, shortest first.
-
-        A batch has at most _BATCH_TOKENS tokens or two texts. A text of more tokens has its own.
-
-        Args:
-            lengths: Tokens of each text.
-        """
+        """Yield positions of texts of one padded length, shortest first."""
+        # A batch has at most _BATCH_TOKENS tokens or two texts. A text of more tokens has its own.
         padded = [self.padded(length) for length in lengths]
         order = sorted(range(len(padded)), key=padded.__getitem__)
         for length, group in itertools.groupby(order, key=padded.__getitem__):
@@ -91,12 +78,11 @@ class Graph:
     def run(self, texts: Sequence[Sequence[int]], attended: Sequence[int] | None = None) -> Float32:
         """Encode the token ids of a batch of one padded length.
 
+        Returns (n, d) float32, or (n, padded length, d) of a graph that gives a vector per token.
+
         Args:
             texts: Token ids of n texts.
             attended: Number of first tokens of each text that all its tokens attend to, by default all.
-
-        Returns:
-            (n, d) float32, or (n, padded length, d) of a graph that gives a vector per token.
         """
         rows, length = len(texts), self.padded(len(texts[0]))
         paired = rows == 1 and self._pair_lone_texts and length <= _BATCH_TOKENS
@@ -128,33 +114,21 @@ def load_session(path: Path, threads: int) -> "onnxruntime.InferenceSession":
 
 
 class GraphWeights(BaseModel):
-    """A BERT-like model in a graph.
-
-    Attributes:
-        heads: Number of attention heads.
-        first_token: Whether the vector is that of the first token; else the mean of all.
-        first_position: Row of the position embeddings for the first token: 2 for RoBERTa, else 0.
-        epsilon: Added to variances.
-        tensors: Offset in bytes and shape of every float32 tensor in model.onnx, or in the file of its weights if it
-            has one. Matrices are (inputs, outputs).
-    """
+    """A BERT-like model in a graph."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     heads: int = Field(ge=1)
-    first_token: bool
-    first_position: int = Field(ge=0)
+    first_token: bool  # whether the vector is that of the first token; else the mean of all
+    first_position: int = Field(ge=0)  # row of the position embeddings for the first token: 2 for RoBERTa, else 0
     epsilon: float = Field(ge=0, le=1)
+    # offset in bytes and shape of every float32 tensor in model.onnx, or in the file of its weights if it has one.
+    # Matrices are (inputs, outputs)
     tensors: dict[str, tuple[int, ...]]
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read kernel.json.
-
-        Raises:
-            ValueError: If it is not such a file.
-            OSError: If it cannot be read.
-        """
+        """Read kernel.json."""
         return cls.model_validate_json(read_bounded(path, _MAX_BYTES))
 
     @property
@@ -163,15 +137,7 @@ class GraphWeights(BaseModel):
         return sum(name.endswith(".query.weight") for name in self.tensors)
 
     def arrays(self, folder: Path) -> Arrays:
-        """Return the arrays by the names of weights.safetensors, in float32.
-
-        Args:
-            folder: Folder of model.onnx.
-
-        Raises:
-            ValueError: If a tensor is beyond the end of the file, or tensors do not fit each other.
-            KeyError: If one is missing.
-        """
+        """Return the arrays by the names of weights.safetensors, in float32."""
         tensor = self._reader(folder)
 
         def norm(name: str) -> Float32:

@@ -56,11 +56,7 @@ class OwnVectors(ExportedEncoder):
         return length
 
     def tokenize(self, texts: Sequence[str], role: Role) -> list[Tokens]:
-        """Return nothing for no text.
-
-        Raises:
-            NoEncoder: If there is a text.
-        """
+        """Return nothing for no text. Raises NoEncoder if there is a text."""
         if texts:
             raise NoEncoder(
                 f"the release has no encoder, because it was calibrated on vectors; give {role} vectors of length "
@@ -77,12 +73,8 @@ def load_encoder(folder: Path, threads: int | None = None, access: EndpointAcces
     """Load an exported encoder, or prepare to reach the endpoint that its configuration names.
 
     Args:
-        folder: Folder of its files.
         threads: Number of threads for a batch, by default the processors that this process may use.
         access: How to reach an endpoint, by default as the environment says.
-
-    Raises:
-        EncoderError: If a file is missing or invalid.
     """
     if read_config(folder).runtime != "endpoint":
         return ExportedEncoder.load(folder, threads)

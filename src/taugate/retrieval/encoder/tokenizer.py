@@ -14,12 +14,8 @@ def load_tokenizer(folder: Path, max_length: int, remedy: str) -> "Tokenizer":
     """Load a tokenizer that does not pad, and truncates the longer text of a pair first.
 
     Args:
-        folder: Folder of the model.
         max_length: Longest text, or pair of texts, in tokens.
         remedy: What to do if the file is damaged, the end of a sentence.
-
-    Raises:
-        EncoderError: If the file is missing or is not a tokenizer.
     """
     from tokenizers import Tokenizer  # slow to load, and only encoding needs it
 

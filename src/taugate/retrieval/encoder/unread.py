@@ -17,11 +17,7 @@ _UNKNOWN_OF_UNIGRAM = re.compile(r'"unk_id"\s*:\s*(\d+)')  # its class in Python
 
 
 class UnreadCounter:
-    """Counts the characters of texts that a tokenizer does not read.
-
-    Attributes:
-        tokenizer: Tokenizer of the encoder.
-    """
+    """Counts the characters of texts that a tokenizer does not read."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._unknown = _unknown_id(tokenizer)
@@ -33,8 +29,6 @@ class UnreadCounter:
         scans the token ids.
 
         Args:
-            text: Tokenized text.
-            encoding: Tokens of the text.
             start: Start of the text after a prompt, in characters.
             frame: Number of tokens that belong to the prompt or are special.
         """

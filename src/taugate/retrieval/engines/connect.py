@@ -49,11 +49,7 @@ def engine_from_environment(kind: EngineKind, environ: Mapping[str, str] = os.en
     """Return the engine that the environment names; every command and the service use this function.
 
     Args:
-        kind: Kind of the engine.
         environ: Environment variables. URL has one or more URLs, separated by commas; TOKEN_FILE may name a file.
-
-    Raises:
-        InputError: See `engine_at`.
     """
     token_file = environ.get(TOKEN_FILE)
     return engine_at(kind, environ.get(URL, ""), Path(token_file) if token_file else None)
@@ -63,12 +59,8 @@ def engine_at(kind: EngineKind, urls: str, token_file: Path | None) -> Engine:
     """Return the engine at these URLs; nothing is sent to it yet.
 
     Args:
-        kind: Kind of the engine.
         urls: URLs of its servers, separated by commas.
         token_file: File with the token of Milvus or the password of PostgreSQL; None if there is none.
-
-    Raises:
-        InputError: If there is no URL, the file cannot be read, or see `connect`.
     """
     servers = [url.strip() for url in urls.split(",") if url.strip()]
     if not servers:
@@ -78,16 +70,7 @@ def engine_at(kind: EngineKind, urls: str, token_file: Path | None) -> Engine:
 
 
 def connect(kind: EngineKind, urls: Sequence[str], secret: str = "") -> Engine:
-    """Return an engine; nothing is sent to it yet.
-
-    Args:
-        kind: Kind of the engine.
-        urls: One or more URLs of its servers.
-        secret: Token or password; empty if there is none.
-
-    Raises:
-        InputError: If no plug-in has this kind, its client is not installed, or a URL is not one of it.
-    """
+    """Return an engine; nothing is sent to it yet; `secret`: token or password; empty if there is none."""
     entry_point: ConnectEngine = load_one("engines", kind)
     try:
         return entry_point(urls, secret)
@@ -125,16 +108,7 @@ class SampleDigest:
 
 
 def sample_digest(collection: Collection, rows: int, deadline: float) -> str:
-    """Return the digest of the sample as the engine returns it.
-
-    Args:
-        collection: Collection that holds the rows.
-        rows: Number of rows.
-        deadline: A time of `time.monotonic()`.
-
-    Raises:
-        ReleaseError: If a row is missing.
-    """
+    """Return the digest of the sample as the engine returns it; `deadline`: a time of `time.monotonic()`."""
     digest, positions = SampleDigest(), sampled_positions(rows)
     for start in range(0, len(positions), _BLOCK):
         digest.add(collection.fetch(positions[start : start + _BLOCK], deadline))
@@ -145,14 +119,8 @@ def open_verified(engine: Engine, record: EngineRecord, dimension: int, deadline
     """Open the collection of a release after checking it.
 
     Args:
-        engine: Engine that holds it.
-        record: Engine record of the release.
         dimension: Dimension of the vectors of the release's encoder.
         deadline: A time of `time.monotonic()`.
-
-    Raises:
-        ReleaseError: If the collection differs from the record; names the first difference.
-        EngineUnavailable: If the engine does not respond.
     """
     name = record.collection
     if engine.kind != record.kind:
@@ -202,16 +170,10 @@ class MonitoredCollection(Collection, Protocol):
 
 @dataclass(frozen=True)
 class EngineAccess:
-    """How a release reaches its engine.
-
-    Attributes:
-        connect: Returns the engine of a kind.
-        opening: Timeout in seconds for checking the collection.
-        seconds: Timeout in seconds of each later request.
-        watch: Wraps the checked collection in one that monitors it; None if it is not monitored.
-    """
+    """How a release reaches its engine."""
 
     connect: Callable[[EngineKind], Engine] = engine_from_environment
-    opening: float = 120.0
-    seconds: float = 30.0
+    opening: float = 120.0  # timeout in seconds for checking the collection
+    seconds: float = 30.0  # timeout in seconds of each later request
+    # wraps the checked collection in one that monitors it; None if it is not monitored
     watch: Callable[[EngineRecord, Collection], MonitoredCollection] | None = None

@@ -51,29 +51,20 @@ class EngineSearchable(Index, Protocol):
 
 @dataclass
 class _Listed:
-    """The documents of one query.
-
-    Attributes:
-        query: The query.
-        last: Largest cosine of documents that the engine did not propose.
-        scored: Scored documents.
-        candidates: Other documents that may be among the best by their words, those with the highest bounds first.
-        unlisted: Largest bound of further documents of this kind; −∞ if there are none.
-    """
+    """The documents of one query."""
 
     query: HybridVectors
-    last: float
+    last: float  # largest cosine of documents that the engine did not propose
     scored: Scored
+    # other documents that may be among the best by their words, those with the highest bounds first
     candidates: LexicalCandidates = _NONE
-    unlisted: float = -np.inf
+    unlisted: float = -np.inf  # largest bound of further documents of this kind; −∞ if there are none
 
 
 class EngineHybridIndex(HybridIndex):
     """N documents of a collection that are searched by cosine + weight · share; implements Index.
 
     Attributes:
-        vectors: Index of the collection.
-        lexical: Index of the documents' words.
         weight: Weight w of the share, above 0.
     """
 
@@ -91,12 +82,10 @@ class EngineHybridIndex(HybridIndex):
         return score_members(self, queries, k, within)
 
     def find(self, queries: QueryVectors, k: int, query_filter: Filter = (), observe: Observe = unobserved) -> TopK:
-        """Search among the documents that meet a filter; see EngineIndex.find.
-
-        The engine is asked for the nearest documents once, and for the rows of other candidates once more. Both are
-        repeated for queries whose lists do not prove the result. If more than 1,024 documents meet a filter, the engine
-        also says which of the candidates do.
-        """
+        """Search among the documents that meet a filter; see EngineIndex.find."""
+        # The engine is asked for the nearest documents once, and for the rows of other candidates once more. Both are
+        # repeated for queries whose lists do not prove the result. If more than 1,024 documents meet a filter, the
+        # engine also says which of the candidates do.
         hybrid, k = require_words(queries), min(k, len(self))
         search = self.vectors.begin(query_filter, observe, _LISTED)
         lists: dict[int, _Listed] = {}
@@ -184,17 +173,11 @@ def _union(positions: list[Positions]) -> Positions:
 
 @dataclass(frozen=True)
 class EnginePassages:
-    """The passages of a collection; implements Passages.
+    """The passages of a collection; implements Passages."""
 
-    Attributes:
-        index: Searches and reads the collection.
-        fields: Metadata fields that filters can name.
-        hybrid: Searches by a score with a lexical part; None if the score has none.
-    """
-
-    index: EngineIndex
-    fields: FieldTypes
-    hybrid: EngineHybridIndex | None = None
+    index: EngineIndex  # searches and reads the collection
+    fields: FieldTypes  # metadata fields that filters can name
+    hybrid: EngineHybridIndex | None = None  # searches by a score with a lexical part; None if the score has none
     remote: bool = True
 
     def find(self, queries: QueryVectors, k: int, query_filter: Filter, observe: Observe = unobserved) -> TopK:
@@ -222,11 +205,7 @@ class EnginePassages:
 
 
 class EngineDocuments(Sequence[Document]):
-    """The documents of a collection, by position; implements Documents.
-
-    Attributes:
-        index: Reads the collection.
-    """
+    """The documents of a collection, by position; implements Documents."""
 
     parents = None  # the engine does not say which chunks belong together
 
@@ -237,13 +216,7 @@ class EngineDocuments(Sequence[Document]):
         return len(self._index)
 
     def __getitem__(self, position: int) -> Document:  # type: ignore[override]  # no slices: a reader names positions
-        """Return the document at a position.
-
-        Raises:
-            IndexError: If there is no such position.
-            EngineUnavailable: If the engine does not respond.
-            ReleaseError: If the collection has no document there.
-        """
+        """Return the document at a position."""
         if not 0 <= position < len(self):
             raise IndexError(position)
         return self.at(np.array([position]))[0]
@@ -265,19 +238,12 @@ class EngineDocuments(Sequence[Document]):
 
 @dataclass(frozen=True)
 class EngineCorpus:
-    """A checked collection and the views of it that a release uses.
-
-    Attributes:
-        index: Searches by vector.
-        passages: Searches within filters.
-        documents: Reads documents.
-        watched: The monitored collection; None if it is not monitored.
-    """
+    """A checked collection and the views of it that a release uses."""
 
     index: EngineIndex
-    passages: EnginePassages
+    passages: EnginePassages  # searches within filters
     documents: EngineDocuments
-    watched: MonitoredCollection | None
+    watched: MonitoredCollection | None  # the monitored collection; None if it is not monitored
 
     def check(self) -> None:
         """Raise EngineUnavailable if the collection is monitored and known not to respond."""
@@ -291,18 +257,7 @@ class EngineCorpus:
 
 
 def open_corpus(record: EngineRecord, dimension: int, access: EngineAccess) -> EngineCorpus:
-    """Connect to the engine of a release and check its collection.
-
-    Args:
-        record: Engine record of the release.
-        dimension: Dimension of the searched vectors.
-        access: How to reach the engine.
-
-    Raises:
-        InputError: If no engine is configured.
-        ReleaseError: If the collection differs from the record; names the first difference.
-        EngineUnavailable: If the engine does not respond.
-    """
+    """Connect to the engine of a release and check its collection."""
     engine = access.connect(record.kind)
     verified = open_verified(engine, record, dimension, time.monotonic() + access.opening)
     watched = None if access.watch is None else access.watch(record, verified)

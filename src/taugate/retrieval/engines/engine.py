@@ -32,49 +32,30 @@ def external(choice: EngineKind) -> EngineKind | None:
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of a collection, in the order of the request.
+    """Rows of a collection, in the order of the request."""
 
-    Attributes:
-        vectors: (m, d) float32, bit for bit as uploaded.
-        documents: m documents.
-    """
-
-    vectors: Float32
+    vectors: Float32  # (m, d) float32, bit for bit as uploaded
     documents: Sequence[Document]
 
 
 @dataclass(frozen=True)
 class Candidates:
-    """The candidates that an engine proposes for n queries, c places per query.
+    """The candidates that an engine proposes for n queries, c places per query."""
 
-    Attributes:
-        positions: (n, c) int64; −1 in places without a candidate.
-        vectors: (n, c, d) float32; zeros in places without a candidate.
-        documents: Documents of the candidates, by position.
-    """
-
-    positions: Positions
-    vectors: Float32
+    positions: Positions  # (n, c) int64; −1 in places without a candidate
+    vectors: Float32  # (n, c, d) float32; zeros in places without a candidate
     documents: Mapping[int, Document]
 
 
 @dataclass(frozen=True)
 class CollectionState:
-    """The state of a collection as its engine reports it.
-
-    Attributes:
-        dimension: d, the dimension of its vectors.
-        rows: Number of rows.
-        built: Whether its index is finished.
-        pending: Number of rows not yet in the index.
-        loaded: Whether every replica, or every server that responds, can search it.
-    """
+    """The state of a collection as its engine reports it."""
 
     dimension: int
     rows: int
-    built: bool
-    pending: int
-    loaded: bool
+    built: bool  # whether its index is finished
+    pending: int  # number of rows not yet in the index
+    loaded: bool  # whether every replica, or every server that responds, can search it
 
     @classmethod
     def of_all(cls, states: Sequence["CollectionState"]) -> "CollectionState":
@@ -99,7 +80,6 @@ class Collection(Protocol):
             queries: (n, d) float32 of unit length.
             count: Candidates per query; the engine may find fewer.
             query_filter: Filter that candidates meet; empty for all documents.
-            deadline: See the class.
 
         Raises:
             InputError: If an engine cannot compare a value of the filter exactly.
@@ -118,9 +98,7 @@ class Collection(Protocol):
         """Return positions of documents that meet a filter, (m ≤ limit,) int64 ascending.
 
         Args:
-            query_filter: Filter with at least one condition.
             limit: Largest number of documents to return.
-            deadline: See the class.
             among: Positions to look at, int64; None for all.
         """
         ...
@@ -135,15 +113,10 @@ class Collection(Protocol):
 
 
 class Engine(Protocol):
-    """One or more servers that hold the same collections. Errors and deadlines are as in Collection.
-
-    Attributes:
-        kind: Kind of the engine.
-        exact: Whether its search is exact, so that a calibration need not compare it with exact search.
-    """
+    """One or more servers that hold the same collections. Errors and deadlines are as in Collection."""
 
     kind: EngineKind
-    exact: bool
+    exact: bool  # whether its search is exact, so that a calibration need not compare it with exact search
 
     def create(self, name: str, dimension: int, deadline: float) -> None:
         """Create an empty collection for vectors of a dimension; the name must be free."""
@@ -153,10 +126,7 @@ class Engine(Protocol):
         """Add a shard.
 
         Args:
-            name: Name of the collection.
             first: Position of the shard's first row.
-            shard: Rows to add.
-            deadline: See Collection.
 
         Raises:
             InputError: If the engine cannot hold a document.
@@ -195,11 +165,7 @@ class ConnectEngine(Protocol):
         """Return the engine at one or more URLs; nothing is sent to it yet.
 
         Args:
-            urls: URLs of its servers.
             secret: Token or password; empty if there is none.
-
-        Raises:
-            InputError: If a URL is not one of this kind.
         """
         ...
 

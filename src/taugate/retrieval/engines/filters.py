@@ -32,28 +32,19 @@ _OPERATORS = {"gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
 
 @dataclass(frozen=True)
 class Filterable:
-    """The part of a row that filters use.
+    """The part of a row that filters use."""
 
-    Attributes:
-        tokens: Distinct ascending tokens of its values, its id and its parent's id.
-        numbers: Numbers by the `number_key` of the field, and moments of dates by its `date_key`.
-    """
-
-    tokens: list[str]
-    numbers: dict[str, float]
+    tokens: list[str]  # distinct ascending tokens of its values, its id and its parent's id
+    numbers: dict[str, float]  # numbers by the `number_key` of the field, and moments of dates by its `date_key`
 
 
 @dataclass(frozen=True)
 class FilterDialect:
-    """How an engine writes the two conditions that it evaluates.
+    """How an engine writes the two conditions that it evaluates."""
 
-    Attributes:
-        has_any: Writes the condition that a row has one of these tokens.
-        compares: Writes the comparison (>, >=, < or <=) of the number under a key with another number; evaluated only
-            for rows that have the key.
-    """
-
-    has_any: Callable[[Sequence[str]], str]
+    has_any: Callable[[Sequence[str]], str]  # writes the condition that a row has one of these tokens
+    # writes the comparison (>, >=, < or <=) of the number under a key with another number; evaluated only for rows that
+    # have the key
     compares: Callable[[str, str, float], str]
 
 
@@ -61,11 +52,7 @@ _UNWRITTEN = FilterDialect(has_any=lambda tokens: "", compares=lambda key, sign,
 
 
 def filterable(document: Document) -> Filterable:
-    """Return the part of a document that is uploaded for filters.
-
-    Raises:
-        InputError: If a value is an integer beyond ±2⁵³.
-    """
+    """Return the part of a document that is uploaded for filters."""
     tokens = {_token(_ID, document.id)}
     numbers: dict[str, float] = {}
     if document.parent is not None:
@@ -106,13 +93,8 @@ def id_condition(document_id: str, dialect: FilterDialect, *, chunks: bool) -> s
 
 
 def condition(query_filter: Filter, dialect: FilterDialect) -> str:
-    """Return the statement of a filter with at least one condition.
-
-    It is true or false for every row, never unknown, so that "not" negates it.
-
-    Raises:
-        InputError: If a value is an integer beyond ±2⁵³.
-    """
+    """Return the statement of a filter with at least one condition."""
+    # It is true or false for every row, never unknown, so that "not" negates it.
     return _rules(dialect).all_hold(query_filter)
 
 

@@ -45,7 +45,6 @@ class RowStore(ABC):
     counts as a store that does not respond.
 
     Attributes:
-        kind: Kind of the engine.
         exact: Whether the search is exact: always.
     """
 
@@ -137,14 +136,8 @@ def _row(vector: Float32, document: Document) -> bytes:
 class RowCollection:
     """A collection of a RowStore as it was when it was opened; implements Collection.
 
-    Attributes:
-        name: Name of the collection.
-        dimension: Dimension of its vectors.
-
     Args:
-        name: Name of the collection.
         vectors: (N, d) float32.
-        documents: N documents.
         built: Whether its upload was finished.
     """
 

@@ -27,12 +27,10 @@ class EngineSearch:
     """One search of a collection: its filter and deadline, and the contents of all documents that it has read.
 
     Attributes:
-        candidates: Contents by position.
         approximate: Whether documents that meet the filter may be missing.
         members: (m,) int64 ascending positions of all documents that meet the filter; None if they were not listed.
 
     Args:
-        collection: Collection to search.
         count: Number N of its documents.
         query_filter: Filter that the engine evaluates; empty for all documents.
         seconds: Timeout of all requests together.
@@ -63,10 +61,6 @@ class EngineSearch:
         Args:
             queries: (n, d) float32 of unit length.
             k: Number of documents per query.
-
-        Raises:
-            EngineUnavailable: If the engine does not respond or proposes too few documents.
-            ReleaseError: If the engine rejects the request.
         """
         k = min(k, self._count)
         members = self._list_members(max(k + SPARE, self._listed)) if self._filter else None
@@ -179,9 +173,6 @@ class EngineIndex:
 
     Scores equal those of every other index to the bit, because they are computed here from the vectors that the engine
     returns. Which documents are found depends on the engine's graph, as in ApproximateIndex.
-
-    Attributes:
-        vectors: Vectors of the collection.
     """
 
     def __init__(self, collection: Collection, rows: int, seconds: float) -> None:
@@ -208,10 +199,6 @@ class EngineIndex:
         Args:
             queries: (n, d) float32 of unit length, searched in small batches.
             k: Number of documents per query.
-
-        Raises:
-            EngineUnavailable: If the engine does not respond or proposes too few documents.
-            ReleaseError: If the engine rejects the request.
         """
         return in_batches(lambda batch: self.find(batch, k), queries, min(k, len(self)))
 
@@ -231,11 +218,6 @@ class EngineIndex:
             k: Number of documents per query; fewer if fewer meet the filter.
             query_filter: Filter; empty for all documents.
             observe: Receives the stages "engine" and "rescore", once per request to the engine.
-
-        Raises:
-            InputError: If the engine cannot compare a value of the filter exactly.
-            EngineUnavailable: If the engine does not respond or proposes too few documents.
-            ReleaseError: If the engine rejects the request.
         """
         search = self.begin(query_filter, observe)
         top = search.nearest(dense_of(queries), k)
@@ -246,30 +228,17 @@ class EngineIndex:
         return EngineSearch(self._collection, len(self), query_filter, self._seconds, observe, listed)
 
     def read(self, positions: Positions) -> Rows:
-        """Return the rows at m distinct positions, (m,) int64.
-
-        Raises:
-            EngineUnavailable: If the engine does not respond.
-            ReleaseError: If a row is missing or the engine rejects the request.
-        """
+        """Return the rows at m distinct positions, (m,) int64."""
         return self._collection.fetch(positions, time.monotonic() + self._seconds)
 
     def find_id(self, document_id: str) -> Positions:
-        """Return the position of the passage with this id or, if there is none, those of the chunks of the document.
-
-        The positions are (m,) int64, ascending.
-        """
+        """Return the position of the passage with this id or, if there is none, those of the chunks of the document."""
+        # The positions are (m,) int64, ascending.
         return self._collection.find(document_id, time.monotonic() + self._seconds)
 
 
 def in_batches(search: Callable[[QueryVectors], TopK], queries: QueryVectors, k: int) -> TopK:
-    """Search an engine for any number of queries, a batch at a time.
-
-    Args:
-        search: Returns k documents of each query of a batch.
-        queries: n queries.
-        k: Number of documents.
-    """
+    """Search an engine for any number of queries, a batch at a time."""
     scores, positions = np.empty((len(queries), k), np.float32), np.empty((len(queries), k), np.int64)
     for start in range(0, len(queries), _BATCH):
         batch = slice(start, start + _BATCH)

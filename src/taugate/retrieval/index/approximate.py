@@ -80,7 +80,6 @@ class ApproximateIndex(FaissIndex):
     Proposals depend on the query alone, so no result depends on batch size or threads.
 
     Args:
-        index: Index of FAISS.
         kind: hnsw, ivf-flat or ivf-pq.
         exact: The vectors of hnsw and ivf-pq; None if `index` stores them.
     """
@@ -149,12 +148,7 @@ AnyIndex = FlatIndex | ApproximateIndex
 
 
 def build(kind: Kind, vectors: Float32) -> AnyIndex:
-    """Build an index.
-
-    Args:
-        kind: Kind of the index.
-        vectors: (N, d) float32 of unit length, N ≥ 1; at least as many as the kind needs.
-    """
+    """Build an index; `vectors`: (N, d) float32 of unit length, N ≥ 1; at least as many as the kind needs."""
     vectors = np.ascontiguousarray(vectors, dtype=np.float32)
     if kind == "hnsw":
         return ApproximateIndex(_build_hnsw(vectors), kind, FlatIndex.build(vectors))
@@ -201,11 +195,7 @@ def subset(index: AnyIndex, kept: NDArray[np.int64]) -> AnyIndex:
     lists are rebuilt with the same breadth and may find other documents.
 
     Args:
-        index: The other index.
         kept: (M,) int64 ascending positions of the documents to keep, M ≥ 1.
-
-    Raises:
-        InputError: If too few documents are left to train codes.
     """
     if len(kept) < (needed := INDEX_KINDS[index.kind].min_documents):
         raise InputError(f"{len(kept)} documents are too few for {index.kind}, which needs {needed}; calibrate again")

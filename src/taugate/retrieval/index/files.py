@@ -32,11 +32,7 @@ _READING = Lock()  # FAISS's limits on reading apply to the whole process
 
 
 def save(index: Index, folder: Path) -> None:
-    """Write an index to INDEX in a folder and, if its exact vectors are separate, these to VECTORS.
-
-    Raises:
-        TypeError: If it is not of a type that Taugate builds, because only these have files.
-    """
+    """Write an index to INDEX in a folder and, if its exact vectors are separate, these to VECTORS."""
     if not isinstance(index, AnyIndex):
         raise TypeError(f"{type(index).__name__} has no files")
     _write(index.faiss, folder / INDEX)
@@ -51,16 +47,7 @@ def sizes(index: AnyIndex) -> tuple[int, int]:
 
 
 def load_index(folder: Path, kind: Kind, dimension: int) -> AnyIndex:
-    """Map the files of an index into memory.
-
-    Args:
-        folder: Folder of the files.
-        kind: Kind of the index.
-        dimension: Dimension of a query's vector.
-
-    Raises:
-        ReleaseError: If they do not hold an index of this kind and dimension.
-    """
+    """Map the files of an index into memory; `dimension`: dimension of a query's vector."""
     path = folder / INDEX
     index = _read(path, kind, dimension)
     exact = _read_exact(folder, index, dimension) if proposes_by_codes(index, kind) else None
@@ -83,10 +70,8 @@ def _read_exact(folder: Path, index: Any, dimension: int) -> FlatIndex:  # noqa:
 
 
 def lists_hold_every_document(index: Any) -> bool:  # noqa: ANN401 (faiss has no types)
-    """Return whether the inverted lists of an IVF index hold every document once, at the place that its map names.
-
-    A search of FAISS trusts both. The map is optional.
-    """
+    """Return whether the inverted lists of an IVF index hold every document once, at the place that its map names."""
+    # A search of FAISS trusts both. The map is optional.
     lists, count = index.invlists, int(index.ntotal)
     if lists.compute_ntotal() != count:  # lists cannot be longer than the file, but the count is arbitrary
         return False

@@ -55,10 +55,8 @@ def exact_top_k(
     next proposer is tried, and after the last one all documents are scored.
 
     Args:
-        index: Scores documents.
         proposers: Propose candidates among the members: the fastest first, the one with the closest limits last.
         queries: (n, d) float32.
-        k: Number of documents.
         members: (M,) int64 ascending positions of the documents to search, M ≥ 1; None for all.
     """
     count = len(index) if members is None else len(members)
@@ -86,10 +84,8 @@ def rerank(index: DocumentScorer, queries: Float32, candidates: NDArray[np.int64
     """Return the k most similar of each query's candidates, and the lowest similarity among them, (n,) float32.
 
     Args:
-        index: Scores documents.
         queries: (n, d) float32.
         candidates: (n, c ≥ k) int64 positions; −1 means no candidate and scores −∞.
-        k: Number of documents.
     """
     candidates = np.sort(candidates, axis=1)
     exact = index.score(queries, np.maximum(candidates, 0))
@@ -103,7 +99,6 @@ def best_of(candidates: NDArray[np.int64], scores: Float32, k: int) -> TopK:
     Args:
         candidates: (n, c ≥ k) int64 positions, ascending in each row.
         scores: (n, c) float32.
-        k: Number of documents.
     """
     order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
     rows = np.arange(len(candidates))[:, None]
@@ -116,9 +111,6 @@ def brute_force_top_k(
     """Return scores and positions of one query's top-K, (min(k, M),) each, by scoring every member.
 
     Args:
-        index: Scores documents.
-        query: One query.
-        k: Number of documents.
         members: (M,) int64 ascending positions of the documents to search; None for all.
     """
     members = np.arange(len(index)) if members is None else members
@@ -131,8 +123,6 @@ def score_all(index: DocumentScorer, query: QueryVectors, members: NDArray[np.in
     """Return the scores of one query and many documents, (M,) float32, in bounded memory.
 
     Args:
-        index: Scores documents.
-        query: One query.
         members: (M,) int64 positions of the documents.
     """
     parts = np.array_split(members, len(members) // _BLOCK + 1)
@@ -143,8 +133,6 @@ class FaissIndex:
     """Base of all indexes: N documents in an index of FAISS.
 
     Attributes:
-        faiss: Index of FAISS.
-        kind: Kind of the index.
         vectors: (N, d) vectors that scores are computed from.
         exact: Index of these vectors if they are stored separately, because `faiss` only proposes documents; else None.
     """
@@ -231,12 +219,7 @@ class FlatIndex(FaissIndex):
 
     @classmethod
     def build(cls, vectors: Float32, kind: Kind = "flat") -> Self:
-        """Index vectors.
-
-        Args:
-            vectors: (N, d) float32 of unit length, N ≥ 1.
-            kind: flat, flat-float16 or flat-int8.
-        """
+        """Index vectors; `vectors`: (N, d) float32 of unit length, N ≥ 1; `kind`: flat, flat-float16 or flat-int8."""
         dimension = vectors.shape[1]
         if kind == "flat-int8":
             return cls(Int8Codes.build(vectors).faiss, kind, dimension, cls.build(vectors))

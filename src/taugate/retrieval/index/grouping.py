@@ -20,17 +20,11 @@ _PASSAGES = 4
 
 @dataclass(frozen=True)
 class DocumentSearch:
-    """Searches for passages until enough documents are found.
-
-    Attributes:
-        index: Index of N passages.
-        parents: (N,) as in DocumentStore.parents.
-        within: Passages to search; None for all.
-    """
+    """Searches for passages until enough documents are found."""
 
     index: Index
-    parents: Parents
-    within: DocumentSubset | None = None
+    parents: Parents  # (N,) as in DocumentStore.parents
+    within: DocumentSubset | None = None  # passages to search; None for all
 
     def search(self, queries: QueryVectors, depth: int, documents: int) -> Iterator[tuple[NDArray[np.int64], TopK]]:
         """Search for passages of a number of documents, or of all documents if there are fewer.
@@ -41,7 +35,6 @@ class DocumentSearch:
         Args:
             queries: n queries, (n, d) of unit length.
             depth: Smallest number of passages to return if there are enough.
-            documents: Number of documents to find.
 
         Yields:
             Rows of `queries`, (m,) int64, with their passages; every row once.

@@ -65,8 +65,6 @@ class HybridIndex:
     documents with the highest shares.
 
     Attributes:
-        vectors: Index of the documents' vectors.
-        lexical: Index of the documents' words.
         weight: Weight w of the share, above 0.
     """
 
@@ -128,13 +126,11 @@ class HybridIndex:
     def _scan(self, vectors: Float32, queries: HybridVectors, k: int) -> tuple[TopK, NDArray[np.bool_]]:
         """Compare all documents in float32, and score the best of them exactly.
 
+        Returns the k best documents of each query, and for which queries they are proven to be the best, (n,).
+
         Args:
             vectors: (N, d) vectors of the documents.
-            queries: n queries.
             k: Number of documents, at most N.
-
-        Returns:
-            The k best documents of each query, and for which queries they are proven to be the best, (n,).
         """
         weighted: Float32 = np.multiply(np.float32(self.weight), self.lexical.all_shares(queries.terms))
         rough = weighted + products(queries.dense, vectors)
@@ -198,9 +194,7 @@ class HybridIndex:
         """Return the k best documents of one query, or None if these lists do not prove it.
 
         Args:
-            query: One query.
             nearest: The documents with the highest cosines, k or more, and their cosines.
-            k: Number of documents.
             within: Documents to search; None for all.
         """
         terms, last = query.terms[0], float(nearest.scores[-1])
@@ -222,10 +216,8 @@ class HybridIndex:
         return scored.best(k) if proven or not exact else None
 
     def needed_share(self, scored: Scored, k: int, last: float) -> float:
-        """Return the share that a document with a cosine of at most `last` needs to reach the K-th score.
-
-        Without the words of the query, a document does not come before any of the nearest, whatever this is.
-        """
+        """Return the share that a document with a cosine of at most `last` needs to reach the K-th score."""
+        # Without the words of the query, a document does not come before any of the nearest, whatever this is.
         return (scored.score_at(k) - last - _ROUNDING * (1 + self.weight)) / self.weight
 
     def weighted(self, terms: Terms, positions: _Positions) -> Float32:

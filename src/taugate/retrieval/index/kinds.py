@@ -67,7 +67,6 @@ def stored_vectors(index: Any, dimension: int) -> Vectors:  # noqa: ANN401 (fais
 
     Args:
         index: Flat, scalar-quantised, HNSW or IVF-flat index of FAISS.
-        dimension: Dimension of a vector before padding.
     """
     if isinstance(index, faiss.IndexIVFFlat):
         return InvertedListVectors(index)
@@ -84,7 +83,6 @@ class Float16Vectors:
 
     Args:
         index: Scalar-quantised index of FAISS.
-        dimension: Dimension of a vector before padding.
     """
 
     def __init__(self, index: Any, dimension: int) -> None:  # noqa: ANN401 (faiss has no types)
@@ -100,7 +98,6 @@ class Int8Vectors:
 
     Args:
         index: Scalar-quantised index of FAISS.
-        dimension: Dimension of a vector before padding.
     """
 
     def __init__(self, index: Any, dimension: int) -> None:  # noqa: ANN401
@@ -138,7 +135,6 @@ def stored_codes(index: Any, owner: Any = None) -> NDArray[np.uint8]:  # noqa: A
     A view by FAISS's rev_swig_ptr would read freed memory once the index is deleted.
 
     Args:
-        index: Index with a vector of codes.
         owner: Index that contains `index`, which is kept alive as well.
     """
     memory = (ctypes.c_uint8 * index.codes.size()).from_address(int(index.codes.data()))
@@ -156,7 +152,6 @@ class Int8Codes:
             step, because FAISS stores no other number with such an index.
 
     Args:
-        index: The index of FAISS.
         dimension: Dimension of a vector before padding.
     """
 
@@ -183,13 +178,12 @@ class Int8Codes:
     ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """Return the documents with the highest products of codes.
 
+        Returns the highest similarity that a document besides these can have, (n,), and their positions, (n, count).
+
         Args:
             queries: (n, d) float32.
             count: Number of documents per query.
             parameters: Parameters of FAISS, such as a subset to search.
-
-        Returns:
-            The highest similarity that a document besides these can have, (n,), and their positions, (n, count).
         """
         codes, steps = query_codes(queries)
         products, candidates = self.faiss.search(padded(codes, self.faiss.d), count, params=parameters)
@@ -204,7 +198,6 @@ def add_codes(index: Any, vectors: Float32, block: int) -> float:  # noqa: ANN40
     """Add the codes of vectors to an index of FAISS that stores signed bytes; returns their step.
 
     Args:
-        index: Index of the padded dimension.
         vectors: (N, d) float32, N ≥ 1.
         block: Number of vectors added at a time.
     """

@@ -31,30 +31,19 @@ _SORTED_ONE_IN = 16
 
 
 class TermScores(NamedTuple):
-    """The BM25 weights of a query's terms, summed by document.
+    """The BM25 weights of a query's terms, summed by document."""
 
-    Attributes:
-        scores: (N,) float64 sums; divided by `total`, they are shares.
-        total: Largest sum that any document could reach.
-    """
-
-    scores: Float64
-    total: float
+    scores: Float64  # (N,) float64 sums; divided by `total`, they are shares
+    total: float  # largest sum that any document could reach
 
 
 @dataclass(frozen=True, eq=False)
 class LexicalCandidates:
-    """Documents that may reach a share of a query.
+    """Documents that may reach a share of a query."""
 
-    Attributes:
-        positions: (m,) int64, ascending by default.
-        shares: (m,) float64 upper bounds of their shares.
-        complete: Whether all documents that may reach the share are among them.
-    """
-
-    positions: Positions
-    shares: Float64
-    complete: bool
+    positions: Positions  # (m,) int64, ascending by default
+    shares: Float64  # (m,) float64 upper bounds of their shares
+    complete: bool  # whether all documents that may reach the share are among them
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -77,7 +66,6 @@ class LexicalIndex(Postings):
         of BM25 cancels. A query without terms has shares of 0.
 
         Args:
-            query_terms: Result of `words.query_terms`.
             positions: (c,) int64 positions of the documents.
         """
         codes, total = self._codes(query_terms)
@@ -108,11 +96,7 @@ class LexicalIndex(Postings):
         return _in_order(weights)
 
     def term_scores(self, query_terms: Terms) -> TermScores:
-        """Sum the weights of a query's terms for all documents; `share_of` the sums equals `shares` to the bit.
-
-        Args:
-            query_terms: Result of `words.query_terms`.
-        """
+        """Sum the weights of a query's terms for all documents; `share_of` the sums equals `shares` to the bit."""
         codes, total = self._codes(query_terms)
         return TermScores(_sums(*self._postings(codes), len(self)), total)
 
@@ -142,8 +126,6 @@ class LexicalIndex(Postings):
         They equal `shares` to the bit, and are faster to compute for many documents in a row.
 
         Args:
-            query_terms: Result of `words.query_terms`.
-            first: Position of the first document.
             stop: Position after the last document, above `first`.
         """
         codes, total = self._codes(query_terms)
@@ -166,7 +148,6 @@ class LexicalIndex(Postings):
         "Query Evaluation: Strategies and Optimizations", Information Processing & Management 31(6), 1995).
 
         Args:
-            query_terms: Result of `words.query_terms`.
             share: The share; documents without any of the terms are left out, even if it is not above 0.
             max_postings: Largest number of postings to read; None for all that are needed.
         """
@@ -234,7 +215,6 @@ class LexicalIndex(Postings):
         """Return which terms of a query some documents have, a set for each document.
 
         Args:
-            query_terms: Result of `words.query_terms`.
             positions: (c,) int64 positions of the documents.
         """
         codes, _ = self._codes(query_terms)

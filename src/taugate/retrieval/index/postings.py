@@ -27,43 +27,26 @@ _ARRAYS = ("vocabulary", "idf", "offsets", "documents", "counts", "lengths")
 
 
 class Statistics(NamedTuple):
-    """The statistics of a corpus that a share depends on, besides the weights of its terms.
+    """The statistics of a corpus that a share depends on, besides the weights of its terms."""
 
-    Attributes:
-        k1: Saturation of a term's count.
-        b: Share of the length normalisation, 0…1.
-        mean_length: Mean number of words in a document.
-        unseen_idf: Weight of a term that no document has.
-        rule: Rule by which texts are split into words.
-    """
-
-    k1: float
-    b: float
-    mean_length: float
-    unseen_idf: float
+    k1: float  # saturation of a term's count
+    b: float  # share of the length normalisation, 0…1
+    mean_length: float  # mean number of words in a document
+    unseen_idf: float  # weight of a term that no document has
     rule: WordRule = RULE
 
 
 @dataclass(frozen=True, eq=False)
 class Postings:
-    """The documents of each term, for N documents with V distinct terms and P pairs of a term and a document.
+    """The documents of each term, for N documents with V distinct terms and P pairs of a term and a document."""
 
-    Attributes:
-        vocabulary: (V,) uint32 ascending terms.
-        idf: (V,) float32 weights of the terms; float64 in releases before scores had a lexical part.
-        offsets: (V + 1,) uint32 or uint64 start of every term's documents, then P.
-        documents: (P,) uint16 or uint32 positions of the documents, ascending for each term.
-        counts: (P,) uint8 counts of the term in the document.
-        lengths: (N,) uint32 numbers of words in the documents, without those of `words.characters`.
-        statistics: Statistics of the corpus.
-    """
-
-    vocabulary: Terms
+    vocabulary: Terms  # (V,) uint32 ascending terms
+    # (V,) float32 weights of the terms; float64 in releases before scores had a lexical part
     idf: NDArray[np.floating[Any]]
-    offsets: Unsigned
-    documents: Unsigned
-    counts: NDArray[np.uint8]
-    lengths: NDArray[np.uint32]
+    offsets: Unsigned  # (V + 1,) uint32 or uint64 start of every term's documents, then P
+    documents: Unsigned  # (P,) uint16 or uint32 positions of the documents, ascending for each term
+    counts: NDArray[np.uint8]  # (P,) uint8 counts of the term in the document
+    lengths: NDArray[np.uint32]  # (N,) uint32 numbers of words in the documents, without those of `words.characters`
     statistics: Statistics = field(repr=False)
 
     @classmethod
@@ -74,7 +57,6 @@ class Postings:
             texts: Texts of the N documents, N ≥ 1.
             k1: Saturation of a term's count, at least 0.
             b: Share of the length normalisation, 0…1.
-            rule: Rule by which texts are split into words.
         """
         distinct, counts, sizes, lengths = [], [], [], []
         for text in texts:
@@ -153,15 +135,7 @@ class Postings:
 
     @classmethod
     def load(cls, path: Path, documents: int) -> Self:
-        """Map the file that `save` wrote into memory.
-
-        Args:
-            path: File with the index.
-            documents: Number of documents.
-
-        Raises:
-            ReleaseError: If the file does not hold a lexical index of this many documents.
-        """
+        """Map the file that `save` wrote into memory."""
         arrays = map_tensors(path)
         values = arrays.pop("statistics", np.empty(0))
         complete = {*arrays} == {*_ARRAYS} and values.dtype == np.float64 and values.shape == (len(Statistics._fields),)
@@ -211,11 +185,9 @@ class Postings:
 
 
 def idf(frequencies: NDArray[Any], documents: int) -> Float64:
-    """Return the weights of terms, float64: ln(1 + (N − n + ½) / (n + ½)), for n of N documents with the term.
-
-    This is Robertson and Zaragoza's w^IDF (§3) with a 1 as in Lucene. Without it, terms in more than half of the
-    documents would have negative weights.
-    """
+    """Return the weights of terms, float64: ln(1 + (N − n + ½) / (n + ½)), for n of N documents with the term."""
+    # This is Robertson and Zaragoza's w^IDF (§3) with a 1 as in Lucene. Without it, terms in more than half of the
+    # documents would have negative weights.
     frequency = frequencies.astype(np.float64)
     return np.log1p((documents - frequency + 0.5) / (frequency + 0.5))
 

@@ -29,16 +29,11 @@ class Candidate:
 
 @dataclass(frozen=True)
 class TopK(Ranking):
-    """The K most similar documents of n queries, best first.
+    """The K most similar documents of n queries, best first."""
 
-    Attributes:
-        candidates: Contents of all these documents, and possibly others, by position; empty if the corpus is in this
-            process.
-        approximate: Whether a filter was evaluated in a graph that may miss documents; other filtered searches are
-            exact.
-    """
-
+    # contents of all these documents, and possibly others, by position; empty if the corpus is in this process
     candidates: Mapping[int, Candidate] = field(default_factory=dict)
+    # whether a filter was evaluated in a graph that may miss documents; other filtered searches are exact
     approximate: bool = False
 
 
@@ -175,9 +170,6 @@ class Passages(Fields, Protocol):
             k: Number of passages per query.
             query_filter: Filter; empty for all passages.
             observe: Receives the stages of an engine.
-
-        Raises:
-            InputError: If the filter names a field that no passage has.
         """
         ...
 
@@ -188,12 +180,7 @@ class Passages(Fields, Protocol):
 
 @dataclass(frozen=True)
 class LocalPassages:
-    """Passages in this process; filters are evaluated on their metadata, and filtered searches are exact.
-
-    Attributes:
-        index: Index of the vectors.
-        metadata: Metadata of the passages.
-    """
+    """Passages in this process; filters are evaluated on their metadata, and filtered searches are exact."""
 
     index: Index
     metadata: Metadata

@@ -52,12 +52,7 @@ class ReadableDocuments(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class DocumentWords:
-    """The words of N documents.
-
-    Attributes:
-        index: Index of the words.
-        text: Returns the text of the document at a position.
-    """
+    """The words of N documents."""
 
     index: LexicalIndex
     text: Callable[[int], str]
@@ -73,7 +68,6 @@ class DocumentWords:
         Repeated words of the query count once. All shares are 0 for a query without words.
 
         Args:
-            text: Text of the query.
             positions: (w,) int64 positions of the documents.
             sentences: Whether to look for the best sentence, which is 0 otherwise.
         """
@@ -100,7 +94,6 @@ def word_reader(documents: ReadableDocuments, lexical: LexicalIndex | None = Non
     """Return what reads the words of documents from a score's file.
 
     Args:
-        documents: The documents in the index.
         lexical: Index of their words; None if the release has none, or has the words in the score's file, which was so
             before scores had a lexical part.
     """
@@ -124,15 +117,8 @@ def split_sentences(text: str, rule: WordRule = RULE) -> Iterable[list[str]]:
 
 
 def from_sentences(arrays: Arrays, documents: int) -> LexicalIndex | None:
-    """Convert words by sentence, which may be from an untrusted file, into an index of the words.
-
-    Args:
-        arrays: Arrays by name.
-        documents: Number of documents.
-
-    Returns:
-        None if the arrays are not the words of this many documents.
-    """
+    """Convert words by sentence, which may be from an untrusted file, into an index of the words."""
+    # Returns none if the arrays are not the words of this many documents.
     if {*arrays} != {*TYPES} or any(
         arrays[name].ndim != 1 or arrays[name].dtype != dtype for name, dtype in TYPES.items()
     ):

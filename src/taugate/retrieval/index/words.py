@@ -55,18 +55,12 @@ _OTHER_FORM = regex.compile(rf"[{''.join(_ALIKE)}]|[\p{{Nd}}--[0-9]]", flags=reg
 
 
 def words(text: str, rule: WordRule = RULE) -> list[str]:
-    """Split a text into words, in order.
-
-    A word is a run of letters, digits, marks and underscores after compatibility caseless folding, by which invisible
-    characters are removed (Unicode Standard Annex 15; The Unicode Standard, §3.13, NFKC_Casefold). Signs are words by
-    themselves, all digits are 0 to 9, 1,000 is 1000, and marks that readers leave out do not count. Runs of scripts
-    without spaces become their overlapping pairs of characters, listed last. There is no stemming and no stop word list
-    because these depend on the language.
-
-    Args:
-        text: Any text.
-        rule: Rule of the index that the words are looked up in.
-    """
+    """Split a text into words, in order; `rule`: rule of the index that the words are looked up in."""
+    # A word is a run of letters, digits, marks and underscores after compatibility caseless folding, by which invisible
+    # characters are removed (Unicode Standard Annex 15; The Unicode Standard, §3.13, NFKC_Casefold). Signs are words by
+    # themselves, all digits are 0 to 9, 1,000 is 1000, and marks that readers leave out do not count. Runs of scripts
+    # without spaces become their overlapping pairs of characters, listed last. There is no stemming and no stop word
+    # list because these depend on the language.
     if rule == 1:
         return _WORD_WITHOUT_MARKS.findall(unicodedata.normalize("NFKC", text).casefold())
     if rule == 3:
@@ -92,19 +86,15 @@ def characters(text: str, rule: WordRule = RULE) -> list[str]:
 
 
 def terms(text: str, rule: WordRule = RULE) -> Terms:
-    """Return the terms of a text in order, (t,) uint32: the CRC-32 of its words.
-
-    Among a million distinct words some 116 pairs, n²/2³³, share a number and are treated as equal.
-    """
+    """Return the terms of a text in order, (t,) uint32: the CRC-32 of its words."""
+    # Among a million distinct words some 116 pairs, n²/2³³, share a number and are treated as equal.
     encoded = (word.encode("utf-8", "surrogatepass") for word in words(text, rule))
     return np.array([*map(zlib.crc32, encoded)], dtype=np.uint32)
 
 
 def spellings(text: str, rule: WordRule = RULE) -> dict[int, str]:
-    """Return every term of a text as the text first spells it, in order.
-
-    Words that folding splits or joins, and pairs of characters, are spelled as in `words`.
-    """
+    """Return every term of a text as the text first spells it, in order."""
+    # Words that folding splits or joins, and pairs of characters, are spelled as in `words`.
     spelled = dict[int, str]()
     for part in text.split():  # folding does not act across spaces
         folded, original = words(part, rule), _WORD.findall(_INVISIBLE.sub("", part))
@@ -141,10 +131,8 @@ def _plain(text: str) -> str:
 
 
 def _spread(text: str) -> str:
-    """Fold a text, with spaces around its signs.
-
-    A sign also stays with its word if one is letters and the other digits, so that "m²" has "m", "2" and "m2".
-    """
+    """Fold a text, with spaces around its signs."""
+    # A sign also stays with its word if one is letters and the other digits, so that "m²" has "m", "2" and "m2".
     visible = _INVISIBLE.sub("", text)
     pieces = [visible]
     if not unicodedata.is_normalized("NFKC", visible):

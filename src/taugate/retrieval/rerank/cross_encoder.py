@@ -54,16 +54,7 @@ class PairGraph:
     """A graph of pairs: one score for each row of ids, mask and, if it reads them, token types."""
 
     def __init__(self, path: Path, threads: int, max_length: int) -> None:
-        """Load the graph.
-
-        Args:
-            path: The file.
-            threads: Threads for a batch.
-            max_length: Longest pair in tokens.
-
-        Raises:
-            EncoderError: If onnxruntime cannot load it, or it has other inputs.
-        """
+        """Load the graph. Raises EncoderError if onnxruntime cannot load it, or it has other inputs."""
         self._session = load_session(path, threads)
         self._inputs = [node.name for node in self._session.get_inputs()]
         self._max_length = max_length
@@ -71,11 +62,7 @@ class PairGraph:
             raise EncoderError(f"{path}: has inputs other than {', '.join(INPUTS)}")
 
     def batches(self, lengths: Sequence[int]) -> Iterator[list[int]]:
-        """Yield positions of pairs of one padded length, shortest first, of _BATCH_TOKENS tokens at most or one pair.
-
-        Args:
-            lengths: Tokens of each pair.
-        """
+        """Yield positions of pairs of one padded length, shortest first, of _BATCH_TOKENS tokens at most or one pair."""
         padded = [self._padded(length) for length in lengths]
         order = sorted(range(len(padded)), key=padded.__getitem__)
         for length, group in itertools.groupby(order, key=padded.__getitem__):
@@ -105,17 +92,7 @@ class PairBert:
     """
 
     def __init__(self, path: Path, precision: Precision, threads: int) -> None:
-        """Read the weights.
-
-        Args:
-            path: The file that `taugate.calibration.encoding.rerankers` wrote.
-            precision: Precision of its weights.
-            threads: Threads for a batch.
-
-        Raises:
-            EncoderError: If the file is not such a model.
-            EncoderUnsupported: If this installation has no kernel.
-        """
+        """Read the weights; `path`: the file that `taugate.calibration.encoding.rerankers` wrote."""
         self._bert = BertModel(path, precision, threads, kernel_path(precision))
         try:
             arrays = map_tensors(path)
@@ -139,8 +116,6 @@ def typed_ids(pair: "Encoding", vocabulary: int, types: int) -> list[int]:
     """Return the ids of a pair's tokens with their types, as `BertModel` reads them.
 
     Args:
-        pair: Ids and types of its tokens.
-        vocabulary: Number of words.
         types: Number of token types; with one, those of the pair do not matter.
     """
     if types == 1:
@@ -150,12 +125,7 @@ def typed_ids(pair: "Encoding", vocabulary: int, types: int) -> list[int]:
 
 
 def head_of(arrays: Arrays, hidden: int) -> tuple[Float32, Float32, Float32, Float32]:
-    """Return W (hidden, hidden), b (hidden,), v (1, hidden) and c (1,) of a head.
-
-    Raises:
-        KeyError: If one is missing.
-        ValueError: If one has another shape or type.
-    """
+    """Return W (hidden, hidden), b (hidden,), v (1, hidden) and c (1,) of a head."""
     head = dense, bias, score, constant = tuple(arrays[name] for name in HEAD)
     shapes = [(hidden, hidden), (hidden,), (1, hidden), (1,)]
     if [array.shape for array in head] != shapes or any(array.dtype != np.float32 for array in head):
@@ -164,38 +134,25 @@ def head_of(arrays: Arrays, hidden: int) -> tuple[Float32, Float32, Float32, Flo
 
 
 class CrossEncoderConfig(BaseModel):
-    """What graph and tokenizer of an exported cross-encoder do not contain.
-
-    Attributes:
-        name: Name of the source model.
-        revision: Digest of its files.
-        max_length: Longest pair in tokens, including special ones.
-        activation: Function of the graph's output that gives the score.
-        max_difference: Largest difference between PyTorch's scores and the graph's over the pairs checked at export.
-        first_stage_weight: Weight of the first stage's score in the score that ranks, of a model that `taugate adapt`
-            trained. 0, and not written, if the model ranks alone.
-        precision: Precision of the weights; float32 is a graph, anything cheaper is for the kernel.
-    """
+    """What graph and tokenizer of an exported cross-encoder do not contain."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     name: str
     revision: str
-    max_length: int = Field(ge=8, le=_MAX_TOKENS)
-    activation: Activation
+    max_length: int = Field(ge=8, le=_MAX_TOKENS)  # longest pair in tokens, including special ones
+    activation: Activation  # function of the graph's output that gives the score
+    # largest difference between PyTorch's scores and the graph's over the pairs checked at export
     max_difference: float = Field(ge=0)
+    # weight of the first stage's score in the score that ranks, of a model that `taugate adapt` trained. 0, and not
+    # written, if the model ranks alone
     first_stage_weight: float = Field(default=0.0, ge=0, exclude_if=lambda weight: not weight)
+    # precision of the weights; float32 is a graph, anything cheaper is for the kernel
     precision: Precision = Field(default="float32", exclude_if=lambda value: value == "float32")
 
 
 class CrossEncoder:
-    """An exported cross-encoder, loaded from its folder.
-
-    Attributes:
-        folder: Folder of its files.
-        config: Its configuration.
-        sha256: Digest of its files.
-    """
+    """An exported cross-encoder, loaded from its folder."""
 
     kind: RerankerKind = "cross-encoder"
     config_file = CONFIG
@@ -203,15 +160,7 @@ class CrossEncoder:
     parallel = 1
 
     def __init__(self, folder: Path, threads: int | None = None) -> None:
-        """Load the files.
-
-        Args:
-            folder: Folder of the files.
-            threads: Threads for a batch, by default the processors that this process may use.
-
-        Raises:
-            EncoderError: If a file is missing or invalid.
-        """
+        """Load the files; `threads`: threads for a batch, by default the processors that this process may use."""
         self.folder = folder
         self.config = _read_config(folder)
         names = [name for name in FILES if (folder / name).is_file()]

@@ -57,9 +57,6 @@ def endpoint_at(model: str | None, url: str, key_file: Path | None) -> "Reranker
         model: Name of the model in requests; None for text-embeddings-inference, which serves one.
         url: URL with or without /rerank at its end.
         key_file: File with the key, None without one.
-
-    Raises:
-        InputError: If the URL is missing or invalid, or the file cannot be read.
     """
     if not url:
         raise InputError(f"{URL} is not set; set it to the URL of the reranker, such as http://localhost:8080")
@@ -87,7 +84,6 @@ class RerankerEndpoint:
         """Send requests to an endpoint.
 
         Args:
-            endpoint: The endpoint.
             model: Name of the model in the dialect of Cohere and Jina; None for that of text-embeddings-inference.
         """
         self._endpoint, self._model, self.config = endpoint, model, EndpointConfig(model or self.kind)
@@ -152,11 +148,7 @@ class RerankerEndpoint:
         return {"model": self._model, "query": query, "documents": texts, "top_n": len(texts)}
 
     def _parse(self, content: bytes, texts: int) -> Float32:
-        """Return the scores in a reply, (n,) float32.
-
-        Raises:
-            ValueError: If it has others than requested; or LookupError or TypeError, which mean the same.
-        """
+        """Return the scores in a reply, (n,) float32."""
         reply: Any = orjson.loads(content)
         rows, field = (reply, "score") if self._model is None else (reply["results"], "relevance_score")
         if sorted(row["index"] for row in rows) != [*range(texts)]:

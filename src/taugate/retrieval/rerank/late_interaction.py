@@ -45,17 +45,11 @@ def coded(vectors: Float32) -> CodedTokens:
 
 
 class StoredTokens(NamedTuple):
-    """Vectors of the tokens of N documents: codes and steps as in `CodedTokens`, of all documents.
+    """Vectors of the tokens of N documents: codes and steps as in `CodedTokens`, of all documents."""
 
-    Attributes:
-        codes: (tokens, dimension) int8.
-        steps: (tokens,) float32.
-        offsets: (N + 1,) int64; document i has the tokens from offsets[i] to offsets[i + 1].
-    """
-
-    codes: NDArray[np.int8]
-    steps: Float32
-    offsets: NDArray[np.int64]
+    codes: NDArray[np.int8]  # (tokens, dimension) int8
+    steps: Float32  # (tokens,) float32
+    offsets: NDArray[np.int64]  # (N + 1,) int64; document i has the tokens from offsets[i] to offsets[i + 1]
 
 
 def largest_products(query: Float32, stored: StoredTokens, positions: NDArray[np.int64]) -> Float32:
@@ -96,15 +90,7 @@ class TokenVectors:
     """
 
     def __init__(self, path: Path, dimension: int) -> None:
-        """Map the file.
-
-        Args:
-            path: The file.
-            dimension: Dimension of a vector.
-
-        Raises:
-            ReleaseError: If it does not hold token vectors of this dimension.
-        """
+        """Map the file. Raises ReleaseError if it does not hold token vectors of this dimension."""
         try:
             arrays = map_tensors(path)
             self._stored = StoredTokens(arrays["codes"], arrays["steps"], arrays["offsets"])
@@ -154,7 +140,6 @@ class TokenVectors:
         """Return the weighted means of the largest similarities of a query's tokens, (n,) float32.
 
         Args:
-            query: The query.
             positions: (n,) int64 positions of the documents.
         """
         weights = np.ones(len(query.ids), np.float32) if self.weights is None else self.weights[query.ids]
@@ -168,7 +153,6 @@ def write_token_vectors(path: Path, documents: Iterable[CodedTokens], weights: F
     Args:
         path: The file to write; two others beside it are written and removed.
         documents: Vectors of one document after the other, at least one each.
-        weights: See `TokenVectors`.
     """
     codes, steps, ends, dimension = path.with_suffix(".codes"), path.with_suffix(".steps"), [0], 0
     with codes.open("wb") as codes_file, steps.open("wb") as steps_file:
@@ -188,12 +172,7 @@ def write_token_vectors(path: Path, documents: Iterable[CodedTokens], weights: F
 
 
 class LateInteraction:
-    """Scores documents by their stored token vectors.
-
-    Attributes:
-        encoder: Encodes the queries.
-        vectors: Token vectors of the documents.
-    """
+    """Scores documents by their stored token vectors."""
 
     parallel = 1
 

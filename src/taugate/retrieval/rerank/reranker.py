@@ -40,7 +40,6 @@ class Reranker(PairScorer, Protocol):
         """Score n documents.
 
         Args:
-            query: Text of the query.
             positions: (n,) int64 positions of the documents.
             deadline: Time of `time.monotonic` after which nobody needs the scores; None to take as long as necessary.
 
@@ -67,16 +66,11 @@ class TextScorer(PairScorer, Protocol):
 
 @dataclass(frozen=True)
 class TextReranker:
-    """Reads the texts of documents, and has them scored.
-
-    Attributes:
-        scorer: Scores texts.
-        documents: Documents by position.
-        candidates: What an engine has returned of them already, by position; empty to read all from `documents`.
-    """
+    """Reads the texts of documents, and has them scored."""
 
     scorer: TextScorer
     documents: Documents
+    # what an engine has returned of them already, by position; empty to read all from `documents`
     candidates: Mapping[int, Candidate] = field(default_factory=dict)
 
     def reading(self, candidates: Mapping[int, Candidate]) -> Self:
@@ -111,8 +105,6 @@ def checked_scores(scores: Float32, texts: int, name: str) -> Float32:
 
     Args:
         scores: (n,) float32.
-        texts: Number of texts.
-        name: What scored them, for the message.
 
     Raises:
         RerankerUnavailable: If there are others.

@@ -37,17 +37,11 @@ _log = logging.getLogger(__name__)
 
 
 class Ranked(NamedTuple):
-    """The candidates of one query in the order of the second stage.
+    """The candidates of one query in the order of the second stage."""
 
-    Attributes:
-        positions: (c,) int64 positions of the candidates, best first.
-        scores: (c,) float32 scores of the second stage.
-        first_scores: (c,) float32 scores of the first stage.
-    """
-
-    positions: NDArray[np.int64]
-    scores: Float32
-    first_scores: Float32
+    positions: NDArray[np.int64]  # (c,) int64 positions of the candidates, best first
+    scores: Float32  # (c,) float32 scores of the second stage
+    first_scores: Float32  # (c,) float32 scores of the first stage
 
 
 def combined(scores: Float32, first: Float32, weight: float) -> Float32:
@@ -63,30 +57,17 @@ def rank(scores: Float32, top: TopK) -> TopK:
 
 @dataclass(frozen=True)
 class SecondStageRule:
-    """What was calibrated on the scores of the second stage.
-
-    Attributes:
-        candidates: Number of candidates that are scored.
-        policy: The cut.
-        relevance: Model of relevance; None without one.
-        abstention: Rule that refuses queries; None if none is refused.
-        first_stage_weight: Weight of the first stage's score in the score of this stage.
-    """
+    """What was calibrated on the scores of the second stage."""
 
     candidates: int
     policy: Policy
-    relevance: ScoreRelevance | None
-    abstention: AnswerRule | None
-    first_stage_weight: float = 0.0
+    relevance: ScoreRelevance | None  # model of relevance; None without one
+    abstention: AnswerRule | None  # rule that refuses queries; None if none is refused
+    first_stage_weight: float = 0.0  # weight of the first stage's score in the score of this stage
 
 
 class SecondStage:
-    """Ranks candidates by a reranker. May be called by several threads.
-
-    Attributes:
-        rule: What was calibrated.
-        reranker: Scores the candidates.
-    """
+    """Ranks candidates by a reranker. May be called by several threads."""
 
     def __init__(
         self,
@@ -99,8 +80,6 @@ class SecondStage:
         """Prepare the stage.
 
         Args:
-            rule: What was calibrated.
-            reranker: Scores the candidates.
             documents: Documents by position, of the known pairs.
             known: Pairs with their scores at calibration. They are compared again after a failure, because another
                 model may answer at the endpoint then.
@@ -113,12 +92,7 @@ class SecondStage:
         self._pause = self._paused_until = self._typical = 0.0
 
     def check(self, deadline: float | None = None) -> None:
-        """Compare the known pairs with their scores at calibration.
-
-        Raises:
-            OtherReranker: If a score differs.
-            RerankerUnavailable: If there is none.
-        """
+        """Compare the known pairs with their scores at calibration."""
         self.reranker.forget()
         for pair in self._known:
             position = self._documents.positions(pair.document)[:1]
@@ -157,14 +131,12 @@ class SecondStage:
     ) -> tuple[dict[int, Ranked], dict[int, Skipped]]:
         """Rank the candidates of n queries.
 
+        Returns the rankings of queries by their places, and why other queries have none.
+
         Args:
-            queries: Texts of the n queries.
             top: Their (n, c) candidates of the first stage, best first. Contents that an engine returned with them are
                 not read again.
             deadlines: Times of `time.monotonic` by which each query needs its scores; None for one that is far away.
-
-        Returns:
-            The rankings of queries by their places, and why other queries have none.
         """
         far = time.monotonic() + _PATIENCE
         limits = [far if deadline is None else deadline for deadline in deadlines]

@@ -33,50 +33,33 @@ _REMEDY = "export the late-interaction model again"
 
 
 class Expansion(BaseModel):
-    """Tokens that are appended to short queries, whose vectors count (ColBERT, section 3.2).
-
-    Attributes:
-        token: Id of the token, usually [MASK].
-        length: Tokens of a query with them.
-        attended: Whether the other tokens attend to them.
-    """
+    """Tokens that are appended to short queries, whose vectors count (ColBERT, section 3.2)."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    token: int = Field(ge=0)
-    length: int = Field(ge=1, le=_MAX_TOKENS)
-    attended: bool
+    token: int = Field(ge=0)  # id of the token, usually [MASK]
+    length: int = Field(ge=1, le=_MAX_TOKENS)  # tokens of a query with them
+    attended: bool  # whether the other tokens attend to them
 
 
 class TokenEncoderConfig(BaseModel):
-    """What graph and tokenizer of an exported model do not contain.
-
-    Attributes:
-        name: Name of the source model.
-        revision: Digest of its files.
-        dimension: Dimension of a token's vector.
-        prompts: Prefix of queries and of documents.
-        lengths: Longest query and longest document in tokens, including special ones and the prompt.
-        skipped: Ids of tokens of queries and of documents whose vectors do not count, such as punctuation.
-        expansion: Tokens that are appended to queries; None if none are.
-        weighted: Whether a query's tokens count by how rare they are in the documents.
-        first_stage_weight: Weight of the first stage's score in the score that ranks.
-        max_difference: Largest difference between the library's scores and the graph's over the texts of the export.
-        precision: Precision of the weights; float32 is a graph, anything cheaper is for the kernel.
-    """
+    """What graph and tokenizer of an exported model do not contain."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     name: str
     revision: str
     dimension: int = Field(ge=1, le=MAX_DIMENSIONS)
-    prompts: dict[Role, str]
-    lengths: dict[Role, int]
+    prompts: dict[Role, str]  # prefix of queries and of documents
+    lengths: dict[Role, int]  # longest query and longest document in tokens, including special ones and the prompt
+    # ids of tokens of queries and of documents whose vectors do not count, such as punctuation
     skipped: dict[Role, list[int]]
-    expansion: Expansion | None
-    weighted: bool = False
-    first_stage_weight: float = Field(default=0.0, ge=0)
+    expansion: Expansion | None  # tokens that are appended to queries; None if none are
+    weighted: bool = False  # whether a query's tokens count by how rare they are in the documents
+    first_stage_weight: float = Field(default=0.0, ge=0)  # weight of the first stage's score in the score that ranks
+    # largest difference between the library's scores and the graph's over the texts of the export
     max_difference: float = Field(ge=0)
+    # precision of the weights; float32 is a graph, anything cheaper is for the kernel
     precision: Precision = Field(default="float32", exclude_if=lambda value: value == "float32")
 
     @model_validator(mode="after")
@@ -99,28 +82,14 @@ class EncodedTokens(NamedTuple):
 
 
 class TokenEncoder:
-    """An exported model of token vectors, loaded from its folder.
-
-    Attributes:
-        folder: Folder of its files.
-        config: Its configuration.
-        sha256: Digest of its files.
-    """
+    """An exported model of token vectors, loaded from its folder."""
 
     kind: RerankerKind = "late-interaction"
     config_file = CONFIG
     kernel_needs = "whose tokens attend to all others, without a projection behind it"
 
     def __init__(self, folder: Path, threads: int | None = None) -> None:
-        """Load the files.
-
-        Args:
-            folder: Folder of the files.
-            threads: Threads for a batch, by default the processors that this process may use.
-
-        Raises:
-            EncoderError: If a file is missing or invalid.
-        """
+        """Load the files; `threads`: threads for a batch, by default the processors that this process may use."""
         self.folder = folder
         self.config = config = _read_config(folder)
         try:
@@ -162,11 +131,7 @@ class TokenEncoder:
         return [encoding.ids for encoding in self._tokenizers[role].encode_batch(prompted)]
 
     def encode(self, texts: Sequence[str], role: Role) -> list[EncodedTokens]:
-        """Encode n texts of a role, queries or documents; a text of which no token counts has a zero vector.
-
-        Raises:
-            EncoderError: If a vector has another dimension, or contains NaN or infinity.
-        """
+        """Encode n texts of a role, queries or documents; a text of which no token counts has a zero vector."""
         config, expansion = self.config, self.config.expansion if role == "query" else None
         ids = self.tokenize(texts, role)
         attended = [len(text) for text in ids]

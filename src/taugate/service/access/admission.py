@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING
 
-from taugate.service.access.keys import ApiKey
+from taugate.service.access.authorization import ApiKey
 from taugate.service.errors import DeadlineExceeded, Overloaded, RateLimited
 from taugate.service.settings import Settings
 
@@ -55,10 +55,8 @@ class LocalRates:
         self._paid_until: dict[str, float] = {}  # by key name; bounded by the number of configured keys
 
     def spend(self, name: str, rate: float, queries: int) -> float:
-        """Charge queries to a key with a rate in queries per second.
-
-        Returns 0.0 if they may pass; else nothing is charged, and the seconds to wait are returned.
-        """
+        """Charge queries to a key with a rate in queries per second."""
+        # Returns 0.0 if they may pass; else nothing is charged, and the seconds to wait are returned.
         now = self._clock()
         paid_until = max(self._paid_until.get(name, now), now)
         wait = paid_until - now - tolerance(rate)
@@ -82,11 +80,7 @@ class RateLimiter:
         self._shared: SharedRates | None = None
 
     async def charge(self, key: ApiKey | None, queries: int = 1) -> None:
-        """Charge a request with so many queries, 0 to see whether one would pass; `key` is None if it needed none.
-
-        Raises:
-            RateLimited: If the key is over its rate. Nothing is charged then.
-        """
+        """Charge a request with so many queries, 0 to see whether one would pass; `key` is None if it needed none."""
         wait = None
         if self._redis_url is not None and self.is_shared(key):
             if self._shared is None:
@@ -130,18 +124,13 @@ def _name(key: ApiKey | None) -> str:
 
 
 class Admission:
-    """Counts what is in progress, and raises Overloaded for what would exceed a limit. Belongs to one event loop.
-
-    Attributes:
-        rates: Charges requests to the rates of their keys.
-        depth: Queries waiting or in progress.
-    """
+    """Counts what is in progress, and raises Overloaded for what would exceed a limit. Belongs to one event loop."""
 
     def __init__(self, settings: Settings, observe_depth: Callable[[int], object]) -> None:
         """Set the limits; `observe_depth` is called with the depth whenever it changes."""
         limits, requests = settings.admission, settings.requests
-        self.rates = RateLimiter(settings)
-        self.depth = 0
+        self.rates = RateLimiter(settings)  # charges requests to the rates of their keys
+        self.depth = 0  # queries waiting or in progress
         self._max_queries, self._observe_depth = limits.queue_limit, observe_depth
         self._deadline_seconds = limits.deadline_ms / 1000
         self._explanations = 0
@@ -163,12 +152,7 @@ class Admission:
 
     @asynccontextmanager
     async def enqueue(self, queries: int) -> AsyncIterator[None]:
-        """Count queries as in progress inside the context, and cancel what is awaited there at the deadline.
-
-        Raises:
-            Overloaded: At once if the queries would exceed the limit.
-            DeadlineExceeded: If they take too long.
-        """
+        """Count queries as in progress inside the context, and cancel what is awaited there at the deadline."""
         if self.depth + queries > self._max_queries:
             raise self.overloaded()
         self._change_depth(queries)
@@ -182,11 +166,7 @@ class Admission:
 
     @contextmanager
     def explanation(self) -> Iterator[None]:
-        """Count an explanation as in progress inside the context.
-
-        Raises:
-            Overloaded: If too many are.
-        """
+        """Count an explanation as in progress inside the context."""
         if self._explanations >= _MAX_EXPLANATIONS:
             raise Overloaded(f"{_MAX_EXPLANATIONS} explanations are in progress; try again later")
         self._explanations += 1
@@ -197,17 +177,9 @@ class Admission:
 
     @contextmanager
     def body(self, key: str | None, *, batch: bool) -> Iterator[Callable[[int], None]]:
-        """Count a request's body as in memory inside the context, and its batch as in progress.
-
-        Yields a function that counts bytes as they are received; it raises Overloaded if too many are in memory.
-
-        Args:
-            key: Name of the request's key, None if it needed none.
-            batch: Whether the request is a batch.
-
-        Raises:
-            Overloaded: If too many batches of the key are in progress.
-        """
+        """Count a request's body as in memory inside the context, and its batch as in progress."""
+        # Yields a function that counts bytes as they are received; it raises Overloaded if too many are in
+        # memory.
         if batch and self._batches[key] >= self._max_batches:
             raise Overloaded(f"this key has {self._max_batches} batches in progress; try again later")
         received = 0

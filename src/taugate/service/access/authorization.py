@@ -1,6 +1,12 @@
-"""Authorization of requests by host name and API key."""
+"""Authorization of requests by API key and host name: the format of keys, how they are read, what each may do.
+
+Only the SHA-256 of a key is stored, never the key itself. A key has 256 random bits, so it cannot be guessed, however
+fast a guess is checked. Argon2 and similar functions slow down guesses at passwords that people choose; here they would
+only cost every request tens of milliseconds.
+"""
 
 import asyncio
+import hashlib
 import hmac
 import ipaddress
 import logging
@@ -8,16 +14,22 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from prometheus_client import Counter
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, PlainValidator, TypeAdapter, ValidationError
+from pydantic_core import PydanticCustomError
 
 from taugate.errors import InputError
+from taugate.retrieval.documents.filter_schema import read_filter
 from taugate.retrieval.documents.filters import Filter
-from taugate.retrieval.index.top_k import Fields
-from taugate.service.access.keys import ApiKey, KeyScope, digest, keys_required, read_keys
 from taugate.service.errors import Forbidden, Unauthorized
-from taugate.service.metrics import Metrics
 from taugate.service.settings import Settings
+
+if TYPE_CHECKING:  # load what the command `key` does not need
+    from prometheus_client import Counter
+
+    from taugate.retrieval.index.top_k import Fields
+    from taugate.service.metrics import Metrics
 
 _FileStamp = tuple[int, int, int]  # modification time, inode, size: a file that replaces another has a new inode
 _log = logging.getLogger(__name__)
@@ -30,16 +42,122 @@ _NO_ADMIN_KEY = (
     "(`taugate key new` writes one); SIGHUP reloads without a key"
 )
 
+KeyScope = Literal["search", "feedback", "admin", "metrics"]
+# These scopes show or change state that concerns all documents, so a key with a filter cannot have them.
+_UNFILTERED_SCOPES: frozenset[KeyScope] = frozenset({"metrics", "admin"})
+_VARIABLE = "TAUGATE_KEYS"
+_REMEDY = "docs/access.md shows the form, and `taugate key new` writes an entry"
+
+
+def _read_key_filter(value: object) -> Filter:
+    """Read a filter. It must have a condition, because an empty one would permit all documents, perhaps by mistake."""
+    permitted = read_filter(value)
+    if not permitted:
+        raise PydanticCustomError("no_condition", "permits all documents; name a field, or leave the filter out")
+    return permitted
+
+
+class ApiKey(BaseModel):
+    """An API key that requests are checked against: an entry of the key list in JSON (docs/access.md)."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, frozen=True)
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    scopes: Annotated[list[KeyScope], Field(min_length=1)]
+    queries_per_second: Annotated[float, Field(gt=0)] | None = None
+    expires: AwareDatetime | None = None
+    # condition on the documents that the key can see, () for all documents
+    filter: Annotated[Any, PlainValidator(_read_key_filter)] = ()
+
+
+_Keys = TypeAdapter(list[ApiKey])
+
+
+def digest(key: bytes) -> bytes:
+    """Return the SHA-256 of a key, 32 bytes."""
+    return hashlib.sha256(key).digest()
+
+
+def parse_keys(text: bytes, source: str) -> list[ApiKey]:
+    """Parse a JSON list of keys in UTF-8; messages name its source, a file or variable."""
+    try:
+        return _Keys.validate_json(text)
+    except ValidationError as error:
+        detail = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        entry, *field = detail["loc"] or ("",)
+        place = f", entry {entry + 1}" if isinstance(entry, int) else ""
+        named = f": {'.'.join(map(str, field))}" if field else ""
+        raise InputError(f"{source}{place}{named}: {detail['msg']}; {_REMEDY}") from None
+
+
+def check_keys(keys: Sequence[ApiKey], source: str) -> None:
+    """Check a list of keys as a whole; messages name its source, a file or variable."""
+    names: set[str] = set()
+    digests: set[str] = set()
+    for number, key in enumerate(keys, 1):
+        if key.name in names:
+            raise InputError(f"{source}, entry {number}: another key is already named {key.name}; rename one")
+        if key.sha256 in digests:
+            raise InputError(f"{source}, entry {number}: {key.name} repeats an earlier key; remove one of them")
+        if key.filter and (unfiltered := _UNFILTERED_SCOPES.intersection(key.scopes)):
+            raise InputError(
+                f"{source}, entry {number}: {key.name} has a filter, but the scope {min(unfiltered)} concerns all "
+                "documents; create a separate key without a filter for it"
+            )
+        names.add(key.name)
+        digests.add(key.sha256)
+
+
+def keys_required(settings: Settings) -> bool:
+    """Return whether requests need a key: they do once a list of keys is configured, even an empty one."""
+    return settings.access.keys_file is not None or settings.access.keys is not None
+
+
+def read_keys(settings: Settings) -> list[ApiKey]:
+    """Read the keys of TAUGATE_KEYS_FILE and TAUGATE_KEYS."""
+    keys: list[ApiKey] = []
+    sources = []
+    if (file := settings.access.keys_file) is not None:
+        sources.append(str(file))
+        keys += parse_keys(_read_file(file), sources[-1])
+    if settings.access.keys is not None:
+        sources.append(_VARIABLE)
+        keys += parse_keys(settings.access.keys.get_secret_value().encode(), sources[-1])
+    check_keys(keys, " and ".join(sources))
+    return keys
+
+
+def check_access(settings: Settings) -> None:
+    """Check the access settings before the service listens."""
+    if keys_required(settings):
+        read_keys(settings)
+    elif not (settings.access.allow_unauthenticated or settings.listen.on_loopback):
+        raise InputError(
+            f"other machines can reach {settings.listen.host or 'all addresses'}, and no API keys are configured: set "
+            "TAUGATE_KEYS_FILE to a key file (`taugate key new` writes one), or accept every client with "
+            "TAUGATE_ALLOW_UNAUTHENTICATED=true"
+        )
+
+
+def _read_file(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InputError(
+            f"{path}: {error.strerror}; TAUGATE_KEYS_FILE must name a key file, which `taugate key new` writes"
+        ) from error
+
 
 class Authorizer:
     """Decides which requests are authorized; belongs to one event loop.
 
-    Keys can be reloaded at any time; if the new ones cannot be read, the old ones remain in force. A release, or a list
-    of keys, is rejected if the filter of a key names a field that the release lacks, because it would be undefined what
-    that key may see.
+    Keys can be reloaded at any time; if the new ones cannot be read, the old ones remain in force. A release, or a
+    list of keys, is rejected if the filter of a key names a field that the release lacks, because it would be
+    undefined what that key may see.
     """
 
-    def __init__(self, settings: Settings, metrics: Metrics) -> None:
+    def __init__(self, settings: Settings, metrics: "Metrics") -> None:
         """Read the keys, if any are configured."""
         self._settings, self._metrics = settings, metrics
         self._required = keys_required(settings)
@@ -70,12 +188,8 @@ class Authorizer:
         _log.info("API keys loaded", extra={"fields": {"names": [key.name for key in keys]}})
         return True
 
-    def serve(self, fields: Fields) -> None:
-        """Accept a release that is about to be served, whose documents have these metadata fields.
-
-        Raises:
-            InputError: If the filter of a key does not fit the release.
-        """
+    def serve(self, fields: "Fields") -> None:
+        """Accept a release that is about to be served, whose documents have these metadata fields."""
         _check_filters(self._keys, fields)
         self._fields = fields
 
@@ -89,18 +203,7 @@ class Authorizer:
     def authorize(
         self, path: str, headers: Mapping[bytes, bytes], scope: KeyScope | None, *, filtered: bool
     ) -> ApiKey | None:
-        """Return the key of a request that is authorized, None if no keys are configured; see also `count`.
-
-        Args:
-            path: Named in messages.
-            headers: By lower-case name.
-            scope: None if any key will do.
-            filtered: Whether replies are limited to documents within the key's filter.
-
-        Raises:
-            Unauthorized: If the key is missing, unknown or expired.
-            Forbidden: If the key may not use this path.
-        """
+        """Return the key of a request that is authorized, None if no keys are configured; see also `count`."""
         if not self._required:
             if scope == "admin":  # a web page open in a browser on this machine can post here, too
                 raise Forbidden(f"{path} {_NO_ADMIN_KEY}")
@@ -137,10 +240,8 @@ class Authorizer:
 
 
 def find_key(keys: Sequence[ApiKey], sent: bytes) -> ApiKey | None:
-    """Return the entry of a key in plain text, None if the key is unknown.
-
-    Every entry is compared in full, so that the response time does not reveal which of them matched, if any.
-    """
+    """Return the entry of a key in plain text, None if the key is unknown."""
+    # Every entry is compared in full, so that the response time does not reveal which of them matched, if any.
     hashed, matched = digest(sent).hex(), None
     for key in keys:
         if hmac.compare_digest(hashed, key.sha256):
@@ -153,7 +254,7 @@ def _sent_key(headers: Mapping[bytes, bytes]) -> bytes:
     return key.strip() if scheme.lower() == b"bearer" else headers.get(b"x-api-key", b"")
 
 
-def _check_filters(keys: Sequence[ApiKey], fields: Fields) -> None:
+def _check_filters(keys: Sequence[ApiKey], fields: "Fields") -> None:
     """Raise InputError for the first key whose filter names a field, or a type of value, that no document has."""
     for key in keys:
         try:
@@ -177,9 +278,9 @@ def _stamp(path: Path) -> _FileStamp | None:
 class AllowedHosts:
     """The host names that a request's Host header may have (TAUGATE_ALLOWED_HOSTS), against DNS rebinding.
 
-    evil.example can make its own name resolve to 127.0.0.1. The browser then takes this service for the server of the
-    evil page, and lets the page read replies; but the Host header of its requests still says evil.example. IP addresses
-    are always allowed, because DNS cannot redirect them.
+    evil.example can make its own name resolve to 127.0.0.1. The browser then takes this service for the server of
+    the evil page, and lets the page read replies; but the Host header of its requests still says evil.example. IP
+    addresses are always allowed, because DNS cannot redirect them.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -192,11 +293,7 @@ class AllowedHosts:
         self._cached_is_allowed = lru_cache(_CACHED_HOSTS)(self._is_allowed)
 
     def check(self, host: bytes) -> None:
-        """Check a Host header, empty if the request has none: HTTP/1.0 allows that, and no browser sends it.
-
-        Raises:
-            Forbidden: If the name is not allowed.
-        """
+        """Check a Host header, empty if the request has none: HTTP/1.0 allows that, and no browser sends it."""
         if not self._allow_any and host and not self._cached_is_allowed(host):
             name = _without_port(host)[:_MAX_SHOWN_CHARS]
             raise Forbidden(f"{name} is not a name of this service: add it to TAUGATE_ALLOWED_HOSTS")

@@ -19,7 +19,7 @@ from taugate.policy.arrays import Float32
 from taugate.release.evidence import Interval
 from taugate.release.layout import baseline_path
 from taugate.release.queries import Reference
-from taugate.service.drift.canary import WatchedRelease
+from taugate.service.drift.query_log import WatchedRelease
 from taugate.service.drift.worker_store import WorkerStore
 from taugate.service.metrics import SIMILARITY, MetricGroup, counter, gauge
 from taugate.service.settings import Settings
@@ -129,10 +129,9 @@ class DriftGauges(MetricGroup):
     )
 
     def __init__(self, registry: CollectorRegistry, reference: Reference, theta: float) -> None:
-        """Register the metrics; quantiles of the similarities at calibration are the histogram's buckets.
-
-        From the counts above `theta`, θ of the calibration, Prometheus computes COE and ROE over all processes.
-        """
+        """Register the metrics; quantiles of the similarities at calibration are the histogram's buckets."""
+        # From the counts above `theta`, θ of the calibration, Prometheus computes COE and ROE over all
+        # processes.
         self._similarity = BulkHistogram(
             SIMILARITY,
             "Similarities of queries with their top-K, random and relevant documents.",
@@ -189,15 +188,7 @@ class DriftGauges(MetricGroup):
         effects: Mapping[str, float],
         shares: Mapping[str, float],
     ) -> None:
-        """Set the figures of the live window.
-
-        Args:
-            overlap: COE and ROE.
-            samples: Number of similarities, by set.
-            statistics: Distances from the calibration, by test.
-            effects: Cohen's h, by signal.
-            shares: Means of the signals with one variable, and the mean best similarity.
-        """
+        """Set the figures of the live window."""
         _show(overlap.coe, self._coe, self._coe_bounds)
         _show(overlap.expected_coe, self._expected, self._expected_bounds)
         _show(overlap.roe, self._roe, self._roe_bounds)

@@ -5,6 +5,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
@@ -12,29 +13,23 @@ import numpy as np
 import orjson
 from prometheus_client import CollectorRegistry
 
+from taugate import errors
+from taugate.drift import signals
 from taugate.drift.monitor import Monitor
 from taugate.drift.new_questions import NewQuestions, QuestionGroup, UsualRange
 from taugate.drift.observations import JudgedReplies, Judgements, Observations, SlidingWindow
-from taugate.drift.signals import (
-    LiveOverlap,
-    cohens_h,
-    kolmogorov_smirnov,
-    live_overlap,
-    population_stability,
-    theta_of,
-    wasserstein,
-)
-from taugate.errors import EncoderUnavailable, EngineUnavailable, ReleaseError
 from taugate.policy.arrays import Float32, Float64
 from taugate.release.queries import texts_of
+from taugate.retrieval.golden import differences, is_answered, overall, search
 from taugate.service.drift.alarms import DriftAlarms, DriftGauges
-from taugate.service.drift.canary import Canary, WatchedRelease
-from taugate.service.drift.query_log import Judged, QueryLog, ServedReply, forget_old_texts, judgements, observations
+from taugate.service.drift.query_log import Judged, QueryLog, ServedReply, WatchedRelease, judgements, observations
 from taugate.service.drift.worker_store import WorkerStore
 from taugate.service.pipeline.record import ShownReply, random_documents
 from taugate.service.settings import Settings
 
-if TYPE_CHECKING:  # loads redis-py, which a service without Redis does not need
+if TYPE_CHECKING:  # loads FAISS and redis-py, which not every service needs
+    from taugate.retrieval.reader import Release
+    from taugate.retrieval.retriever import Retriever
     from taugate.service.replicas import Fleet
 
 _log = logging.getLogger(__name__)
@@ -44,25 +39,92 @@ _BEFORE_ALARM = 400
 _PASSAGES = 1000  # whose words are counted; a share of 5 % of as many is off by at most 1.4 points (95 %)
 _MAX_COMPARED = 2000  # queries of the window, chosen at random: a share of .93 of them is within ±.011 (95 %)
 _TESTS: Mapping[str, Callable[[Float32, Float32], float]] = {
-    "ks": kolmogorov_smirnov,
-    "psi": population_stability,
-    "wasserstein": wasserstein,
+    "ks": signals.kolmogorov_smirnov,
+    "psi": signals.population_stability,
+    "wasserstein": signals.wasserstein,
 }
 _SHOW_SECONDS = 15.0  # a usual scrape interval of Prometheus
 # Between two updates of the alarms: many queries at once take hardly longer than few, and each NumPy call makes the
 # interpreter switch to and from the threads that answer requests.
 _UPDATE_SECONDS = 5.0
+_SECOND_STAGE_SECONDS = 5.0  # for a second stage to score its known pairs, as at load
 _FORGET_SECONDS = 600.0  # between two checks for old texts; of all workers, one replaces them once an hour
 
 
-class LiveQuestions:
-    """The questions under the latest alarm of one process. One thread adds replies; any may read `groups`.
+@dataclass(frozen=True)
+class CanaryResult:
+    """The outcome of running the golden queries."""
 
-    Attributes:
-        groups: The groups of new questions, the most frequent first; empty before the first alarm.
-    """
+    accuracy: float  # share of the golden queries with a relevant document in their top-K, 0…1
+    # largest difference between a similarity and its record; with an engine, the median (`golden.overall`)
+    difference: float
+    # whether the difference is within the release's tolerance and at most one query, as when two documents tie,
+    # has lost its relevant document
+    alike: bool
+
+
+class Canary:
+    """The golden queries of a release."""
+
+    def __init__(self, release: "Release", retriever: "Retriever") -> None:
+        """Prepare the canary; a retriever on one thread disturbs requests least."""
+        self._release, self._retriever = release, retriever
+
+    @property
+    def accuracy_at_calibration(self) -> float:
+        """Accuracy of the golden queries at calibration, 0…1."""
+        golden = self._release.golden
+        return float(np.mean([not {*query.relevant}.isdisjoint(query.documents) for query in golden]))
+
+    def run(self) -> CanaryResult:
+        """Search for the golden queries one after another."""
+        manifest = self._release.manifest
+        in_engine = manifest.engine is not None
+        hits, distances = list[bool](), list[float]()
+        for query in self._release.golden:
+            try:
+                top = search(self._retriever, [query])
+            except errors.EncoderUnavailable:
+                raise
+            except errors.EncoderError:  # the vectors are not finite
+                hits.append(False)
+                distances.append(np.inf)
+                continue
+            hits.append(is_answered(query, self._release.documents.at(top.positions[0])))
+            try:
+                distance = differences(top, [query], in_engine=in_engine)[0]
+                distances.append(float(np.nan_to_num(distance, nan=np.inf)))
+            except errors.ReleaseError:
+                distances.append(np.inf)
+        accuracy = float(np.mean(hits))
+        accurate = accuracy >= self.accuracy_at_calibration - 1.5 / len(hits)
+        difference = overall(np.array(distances, dtype=np.float32), in_engine=in_engine)
+        alike = difference <= manifest.golden_tolerance and accurate and self._second_stage_is_alike()
+        return CanaryResult(accuracy, difference, alike)
+
+    def _second_stage_is_alike(self) -> bool:
+        """Return whether a second stage gives the known pairs their scores; if not, it is paused."""
+        # True without a second stage, and if it gives no scores.
+        second = self._retriever.second
+        if second is None:
+            return True
+        try:
+            second.check(time.monotonic() + _SECOND_STAGE_SECONDS)
+        except errors.OtherReranker:
+            second.pause()
+            return False
+        except (
+            errors.TaugateError
+        ):  # it is not available, which says nothing about its scores; another alert tells of it
+            second.pause()
+        return True
+
+
+class LiveQuestions:
+    """The questions under the latest alarm of one process. One thread adds replies; any may read `groups`."""
 
     def __init__(self, release: WatchedRelease) -> None:
+        # the groups of new questions, the most frequent first; empty before the first alarm
         self.groups: list[QuestionGroup] = []
         self._release = release
         self._recent: deque[tuple[str, float, float]] = deque()  # text, time, best similarity
@@ -82,7 +144,7 @@ class LiveQuestions:
         spread = np.linspace(0, len(documents) - 1, min(len(documents), _PASSAGES)).astype(np.int64)
         try:
             return [document.encoded_text for document in documents.at(spread)]
-        except ReleaseError:  # the words of the calibration's questions are then all there is
+        except errors.ReleaseError:  # the words of the calibration's questions are then all there is
             return []
 
     def add(self, served: Sequence[ServedReply], *, alarm: bool) -> None:
@@ -113,7 +175,7 @@ class LiveWindow:
         self._correct = SlidingWindow[Judgements](max_queries, seconds)
         self._replies = SlidingWindow[JudgedReplies](max_queries, seconds)
         self._rng = np.random.default_rng()
-        self.overlap = LiveOverlap(None, None, None)
+        self.overlap = signals.LiveOverlap(None, None, None)
         calibrated = {signal.name: signal.means for signal in monitor.queries.signals}
         calibrated |= {signal.name: signal.means for signal in monitor.feedback.signals}
         gauges.set_references(_shares(calibrated) | _best(self._reference.top))
@@ -133,19 +195,22 @@ class LiveWindow:
         """Set the gauges and `overlap` from the window at `now`, a Unix time in seconds."""
         queries = self._queries.at(now)
         if not queries:
-            self.overlap = LiveOverlap(None, None, None)
+            self.overlap = signals.LiveOverlap(None, None, None)
             return
         reference, observed = self._reference, Observations.joined(queries)
         correct = Judgements.joined([Judgements.none(), *self._correct.at(now)])
         replies = JudgedReplies.joined([JudgedReplies.none(), *self._replies.at(now)])
         compared = observed.top[self._rng.permutation(len(observed))[:_MAX_COMPARED]].ravel()
-        self.overlap = live_overlap(observed, correct, reference, self._drawn)
+        self.overlap = signals.live_overlap(observed, correct, reference, self._drawn)
         means = self._means(observed, replies)
         self._gauges.set_window(
             self.overlap,
             {"topk": observed.top.size, "random": observed.random.size, "correct": len(correct)},
             {name: test(compared, reference.top.ravel()) for name, test in _TESTS.items()},
-            {name: float(np.abs(cohens_h(live, calibrated)).max()) for name, (live, calibrated) in means.items()},
+            {
+                name: float(np.abs(signals.cohens_h(live, calibrated)).max())
+                for name, (live, calibrated) in means.items()
+            },
             _shares({name: live for name, (live, _) in means.items()}) | _best(observed.top),
         )
 
@@ -187,7 +252,7 @@ class TrafficAnalysis:
         fleet: "Fleet | None" = None,
     ) -> None:
         """Start without traffic; `canary` is None if the release cannot search for its golden queries itself."""
-        theta = theta_of(release.reference, release.manifest.bootstrap.overlap_percentile)
+        theta = signals.theta_of(release.reference, release.manifest.bootstrap.overlap_percentile)
         self._gauges = DriftGauges(registry, release.reference, theta)
         self.alarms = DriftAlarms(release, settings, self._gauges, fleet or (workers if workers.shared else None))
         self.live = LiveWindow(release, settings, self._gauges, self.alarms.monitor)
@@ -203,7 +268,7 @@ class TrafficAnalysis:
         self.questions = None
         if path is not None and settings.drift.query_log_texts:  # without this consent, no text is kept
             self.questions = LiveQuestions(release)
-        self._log_path, self._log_days = path, settings.drift.query_log_days
+        self._log_days = settings.drift.query_log_days
         self._texts_forgotten_at = -math.inf
         self._canary_seconds = settings.drift.canary_seconds
         self._window_set_at = self._alarms_updated_at = time.monotonic()
@@ -213,10 +278,8 @@ class TrafficAnalysis:
         self._judged: list[Judged] = []
 
     def analyze(self, served: Sequence[ServedReply], judged: Sequence[Judged], lost: int = 0) -> None:
-        """Add the traffic since the last call, and do what is due: alarms, gauges, canaries, old texts.
-
-        `lost` is the number of further queries, which were answered faster than they could be analyzed.
-        """
+        """Add the traffic since the last call, and do what is due: alarms, gauges, canaries, old texts."""
+        # `lost` is the number of further queries, which were answered faster than they could be analyzed.
         self._gauges.lost.inc(lost)
         if served:
             shown = {reply.query_id: ShownReply.of(reply.query, reply.record).pack() for reply in served}
@@ -235,7 +298,8 @@ class TrafficAnalysis:
             self.live.show(time.time())
         if now >= self._texts_forgotten_at + _FORGET_SECONDS:
             self._texts_forgotten_at = now
-            self._forget_texts()
+            if self._query_log is not None and self._log_days is not None:
+                self._query_log.forget_old_texts(self._log_days)
         if self._canary is not None and now >= self._canary_run_at + self._canary_seconds:
             self._canary_run_at = now
             self._run_canary(self._canary)
@@ -260,21 +324,13 @@ class TrafficAnalysis:
         if self._query_log is not None:
             self._query_log.write(served, judged)
 
-    def _forget_texts(self) -> None:
-        if self._log_path is None or self._log_days is None:
-            return
-        try:
-            changed = forget_old_texts(self._log_path, self._log_days, time.time())
-        except OSError as error:
-            _log.error("cannot remove old texts from the query log", extra={"fields": {"reason": str(error)}})
-        else:
-            if changed:
-                _log.info("replaced old texts in the query log by hashes", extra={"fields": {"lines": changed}})
-
     def _run_canary(self, canary: Canary) -> None:
         try:
             result = canary.run()
-        except (EncoderUnavailable, EngineUnavailable):  # says nothing about the model; other alerts tell of it
+        except (
+            errors.EncoderUnavailable,
+            errors.EngineUnavailable,
+        ):  # says nothing about the model; other alerts tell of it
             self._canary_run_at = time.monotonic() - self._canary_seconds + _UPDATE_SECONDS
             return
         gauges = self._gauges

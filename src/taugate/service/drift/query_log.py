@@ -10,11 +10,12 @@ import fcntl
 import logging
 import os
 import stat
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple, Protocol
 
 import numpy as np
 import orjson
@@ -23,9 +24,11 @@ from taugate.drift.observations import JudgedReplies, Judgements, Keys, Observat
 from taugate.drift.query_log import LoggedJudgement, LoggedQuery, ShownResult, hashed_filter, is_hash, line_bytes
 from taugate.errors import EngineUnavailable
 from taugate.policy.arrays import Float64
+from taugate.release.manifest import ReleaseManifest
+from taugate.release.queries import Reference
 from taugate.retrieval.documents.filters import filter_json
+from taugate.retrieval.documents.store import Documents
 from taugate.retrieval.query import Query
-from taugate.service.drift.canary import WatchedRelease
 from taugate.service.pipeline.record import SearchRecord, random_documents
 from taugate.storage.files import append_lines, set_mode, sync, sync_folder
 from taugate.storage.folders import EXCLUSIVE, acquire, is_at
@@ -33,6 +36,30 @@ from taugate.storage.folders import EXCLUSIVE, acquire, is_at
 _EVERY_SECONDS = 3600.0
 _HASHING_LOCK_SECONDS = 10.0  # writers keep the lock for a millisecond
 _DAY_SECONDS = 86400.0
+
+
+class WatchedRelease(Protocol):
+    """A release whose traffic is watched: one that is searched, or one that cuts the results of another retriever."""
+
+    @property
+    def manifest(self) -> ReleaseManifest:
+        """Manifest of the release."""
+        ...
+
+    @property
+    def reference(self) -> Reference:
+        """Scores of the calibration queries, for comparison with live ones."""
+        ...
+
+    @property
+    def documents(self) -> Documents | None:
+        """Documents by position; None if the release has none, so that records name their results."""
+        ...
+
+    @property
+    def questions(self) -> Sequence[bytes]:
+        """Questions of the calibration, as lines of JSON; none if the release has no documents, or no such file."""
+        ...
 
 
 class ServedReply(NamedTuple):
@@ -49,29 +76,22 @@ class ServedReply(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """A judgement by a user.
-
-    Attributes:
-        line: The judgement as it is logged, with the text of the query if it names one.
-        key: Key of the query, see `query_key`.
-        weight: Weight of its similarity in COE, the inverse of the propensity; None unless it is the first relevant
-            result of a comparable reply.
-        decides: Whether it shows that the kept results of the reply hold a relevant one, or none; None if neither, or
-            if it is known already.
-    """
+    """A judgement by a user."""
 
     line: LoggedJudgement
     key: int
+    # weight of its similarity in COE, the inverse of the propensity; None unless it is the first relevant result
+    # of a comparable reply
     weight: float | None
+    # whether it shows that the kept results of the reply hold a relevant one, or none; None if neither, or if it
+    # is known already
     decides: bool | None
 
 
 def observations(served: Sequence[ServedReply], k: int, random: int, components: int = 0) -> Observations:
-    """Convert those replies into columns whose similarities can be compared with the calibration.
-
-    `k` is K of the calibration, `random` the number of random documents compared with each query, and `components` that
-    of the components of a retriever.
-    """
+    """Convert those replies into columns whose similarities can be compared with the calibration."""
+    # `k` is K of the calibration, `random` the number of random documents compared with each query, and
+    # `components` that of the components of a retriever.
     width, beside = k + random + components, k + random
     served = [reply for reply in served if len(reply.record.similarities) == width]
     similarities = np.empty((len(served), width), dtype=np.float32)
@@ -120,10 +140,8 @@ class QueryLog:
         self._writable = True
 
     def write(self, served: Sequence[ServedReply], judged: Sequence[Judged]) -> None:
-        """Append a line for each query and for each judgement.
-
-        The first of several errors is logged, and again the first error after a successful write.
-        """
+        """Append a line for each query and for each judgement."""
+        # The first of several errors is logged, and again the first error after a successful write.
         served = self._with_known_ids([*self._late, *served])
         if not served and not judged:
             return  # without a write, nothing is known about the file
@@ -135,6 +153,14 @@ class QueryLog:
             self._writable = False
         else:
             self._writable = True
+
+    def forget_old_texts(self, days: float) -> None:
+        """Hash the queries and filters of lines older than `days`; see the function below."""
+        try:
+            if changed := forget_old_texts(self._path, days, time.time()):
+                _log.info("replaced old texts in the query log by hashes", extra={"fields": {"lines": changed}})
+        except OSError as error:
+            _log.error("cannot remove old texts from the query log", extra={"fields": {"reason": str(error)}})
 
     def _with_known_ids(self, served: list[ServedReply]) -> list[ServedReply]:
         """Read the ids of all results together, and return the replies; empty for now if the engine is unavailable."""
@@ -210,14 +236,9 @@ class QueryLog:
 
 
 def forget_old_texts(log: Path, days: float, now: float) -> int:
-    """Hash the queries and filters of lines older than `days`, at a Unix time; returns how many lines were changed.
-
-    One process does this at a time, and all processes together once an hour; otherwise 0 is returned. The log need not
-    exist, and is left alone unless it is a regular file.
-
-    Raises:
-        OSError: If the folder is not writable or has no locks. The log is then unchanged.
-    """
+    """Hash the queries and filters of lines older than `days`, at a Unix time; returns how many lines were changed."""
+    # One process does this at a time, and all processes together once an hour; otherwise 0 is returned. The log
+    # need not exist, and is left alone unless it is a regular file.
     log = log.resolve()
     try:
         if not stat.S_ISREG(log.stat().st_mode):

@@ -20,9 +20,8 @@ from taugate.drift.new_questions import QuestionGroup
 from taugate.drift.query_log import LoggedJudgement
 from taugate.drift.signals import LiveOverlap
 from taugate.retrieval.query import Query
-from taugate.service.drift.analysis import TrafficAnalysis
-from taugate.service.drift.canary import Canary, WatchedRelease
-from taugate.service.drift.query_log import Judged, ServedReply
+from taugate.service.drift.analysis import Canary, TrafficAnalysis
+from taugate.service.drift.query_log import Judged, ServedReply, WatchedRelease
 from taugate.service.drift.worker_store import WorkerStore
 from taugate.service.errors import Invalid, NotFound
 from taugate.service.metrics import SHARED_FOLDER
@@ -57,15 +56,7 @@ class Feedback:
         seconds: float,
         store_replies: Callable[[], Awaitable[None]],
     ) -> None:
-        """Take judgements of a release's replies.
-
-        Args:
-            workers: Remembers the replies of this service.
-            fleet: Remembers those of all replicas, None without Redis.
-            release: The release.
-            seconds: How long a reply can be judged.
-            store_replies: Stores the replies of this process that are not stored yet.
-        """
+        """Take judgements of a release's replies."""
         self._stores: list[WorkerStore | Fleet] = [workers] if fleet is None else [workers, fleet]
         self._are_others = workers.shared or fleet is not None
         self._documents, self._manifest, self._seconds = release.documents, release.manifest, seconds
@@ -97,13 +88,8 @@ class Feedback:
             store.close()
 
     async def find(self, query_id: str) -> tuple["Feedback", ShownReply]:
-        """Return what a reply showed, and what takes judgements of it.
-
-        A reply that was just sent is waited for until it is stored.
-
-        Raises:
-            NotFound: If no replica remembers the reply.
-        """
+        """Return what a reply showed, and what takes judgements of it."""
+        # A reply that was just sent is waited for until it is stored.
         if _ID.fullmatch(query_id) is None:  # nor are other texts of clients sent to Redis
             raise self.unknown()
         found = await asyncio.to_thread(self._look_up, query_id)
@@ -127,25 +113,12 @@ class Feedback:
         key: str | None = None,
         query: str | None = None,
     ) -> bool:
-        """Take a judgement of a reply, or of what a search shows now; returns whether it is new.
-
-        Every new judgement is logged with the release of its reply. Drift takes none of replies by an earlier release,
-        nor of those that are not comparable with the calibration. Of the others, S_corr has the first document that is
-        judged relevant, because it has one similarity per query.
-
-        Args:
-            query_id: Id of the reply. For a search 32 hexadecimal digits, the same for the same key and query, so that
-                a judgement counts once among all workers and replicas.
-            shown: What it showed.
-            document_id: `id` or `document_id` of a result. A `document_id` stands for the best passage of the document
-                in the reply.
-            relevant: Whether the document answers the query.
-            key: Name of the caller's API key, None without keys.
-            query: Text of the query that was searched for, None for a reply.
-
-        Raises:
-            Invalid: If the document was not shown.
-        """
+        """Take a judgement of a reply, or of what a search shows now; returns whether it is new."""
+        # Every new judgement is logged with the release of its reply. Drift takes none of replies by an
+        # earlier release, nor of those that are not comparable with the calibration. Of the others, S_corr
+        # has the first document that is judged relevant, because it has one similarity per query. A `document_id`
+        # stands for the best passage of the document in the reply. The `query_id` of a search is the same for the
+        # same key and `query`, so that a judgement counts once among all workers and replicas.
         results = shown.results
         row, passage_id = await self._row_of(results, document_id, _NOT_SHOWN if query is None else _NOT_IN_SEARCH)
         judgement = f"{query_id}:{int(results['position'][row])}{'+' if relevant else ''}"
@@ -186,11 +159,7 @@ class Feedback:
         return judged
 
     async def _row_of(self, shown: Results, document_id: str, problem: str) -> tuple[int, str]:
-        """Return the row of a document among the results, and the id of its passage.
-
-        Raises:
-            Invalid: If it is not among them; the message starts with `problem` and lists their ids.
-        """
+        """Return the row of a document among the results, and the id of its passage."""
         if self._documents is None:
             rows = np.flatnonzero(shown["position"] == id_number(document_id))
             if not len(rows):
@@ -217,10 +186,8 @@ class Feedback:
         return next(filter(None, (earlier._look_up(query_id) for earlier in self._earlier)), None)
 
     def _counts(self, query_id: str, of: int, *, relevant: bool) -> tuple[bool, bool]:
-        """Return whether a new judgement is the first relevant one of its reply, and the first to decide on the reply.
-
-        `of` is the number of kept results, 0 for a judgement of another one, which decides nothing.
-        """
+        """Return whether a judgement is the first relevant one of its reply, and the first to decide on the reply."""
+        # `of` is the number of kept results, 0 for a judgement of another one, which decides nothing.
         decides = of > 0 and (relevant or self._count(f"{query_id}-") == of) and self._is_first(f"{query_id}=")
         return relevant and self._is_first(f"{query_id}:"), decides
 
@@ -275,11 +242,9 @@ class DriftWatch:
         return self._analysis.live.overlap
 
     async def close(self, *, forget: bool = False) -> None:
-        """Analyze the remaining traffic and reset the metrics.
-
-        Of a release that has left, `forget` also deletes the alarms' shared state. The feedback of its successor still
-        takes judgements of its replies.
-        """
+        """Analyze the remaining traffic and reset the metrics."""
+        # Of a release that has left, `forget` also deletes the alarms' shared state. The feedback of its
+        # successor still takes judgements of its replies.
         if self._task.cancel():  # false at a second call
             await self._analyze()
         await asyncio.to_thread(self._thread.shutdown)

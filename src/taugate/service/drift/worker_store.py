@@ -38,13 +38,7 @@ class WorkerStore:
     """
 
     def __init__(self, folder: Path | None, release: str, seconds: float) -> None:
-        """Open the file in the folder of all workers, None for a single process.
-
-        Args:
-            folder: Folder that all workers can write to.
-            release: Id of the release.
-            seconds: How long a reply can be judged.
-        """
+        """Open the file in the folder of all workers, None for a single process."""
         self._release, self._seconds = crc32(release.encode()), seconds
         self._turn = threading.Lock()
         self.shared = folder is not None

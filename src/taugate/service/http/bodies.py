@@ -25,42 +25,23 @@ from taugate.service.settings.groups import RequestSettings
 
 # A longer name is no misspelling, and comparing it would take long. The longest path and field have half as many.
 _MAX_CHARS = 60
-# Names that other services use: probes of Kubernetes and load balancers, and the search of vector stores.
+# Names that other services use for ours: probes of Kubernetes and load balancers, and the search of vector stores.
 _PATHS = {
-    "/health": "/livez",
-    "/healthz": "/livez",
-    "/ping": "/livez",
-    "/alive": "/livez",
-    "/ready": "/readyz",
-    "/status": "/readyz",
-    "/query": "/search",
-    "/retrieve": "/search",
-    "/batch": "/search/batch",
-    "/reload": "/admin/reload",
-    "/swagger": "/docs",
-    "/redoc": "/docs",
-    "/ui": "/playground",
+    "/livez": "/health /healthz /ping /alive",
+    "/readyz": "/ready /status",
+    "/search": "/query /retrieve",
+    "/search/batch": "/batch",
+    "/admin/reload": "/reload",
+    "/docs": "/swagger /redoc",
+    "/playground": "/ui",
 }
 # Fields of other search APIs: those of Qdrant, Milvus, Weaviate, Pinecone, OpenAI, Dify and Elasticsearch.
 _FIELDS = {
-    "q": "query",
-    "question": "query",
-    "text": "query",
-    "input": "query",
-    "top_k": "k",
-    "topk": "k",
-    "limit": "k",
-    "size": "k",
-    "n_results": "k",
-    "max_num_results": "k",
-    "where": "filter",
-    "filters": "filter",
-    "expr": "filter",
-    "tau": "threshold",
-    "min_score": "threshold",
-    "score_threshold": "threshold",
-    "id": "document_id",
-    "doc_id": "document_id",
+    "query": "q question text input",
+    "k": "top_k topk limit size n_results max_num_results",
+    "filter": "where filters expr",
+    "threshold": "tau min_score score_threshold",
+    "document_id": "id doc_id",
 }
 
 # Describing an error takes a microsecond and some 300 bytes, and a crafted body of 1 MiB has a hundred thousand.
@@ -96,30 +77,18 @@ def _fields(model: type[BaseModel]) -> frozenset[str]:
 def _sentence(name: str, known: Collection[str], others: Mapping[str, str]) -> str:
     if len(name) > _MAX_CHARS:
         return ""
-    other = others.get(name)
-    matches = [other] if other in known else get_close_matches(name, known, n=1)
+    meant = [own for own, names in others.items() if name in names.split() and own in known]
+    matches = meant or get_close_matches(name, known, n=1)
     return f"; did you mean {matches[0]}?" if matches else ""
 
 
 async def read_body(
     receive: Receive, limits: RequestSettings, limit: BodyLimit, declared: bytes, count: Callable[[int], None]
 ) -> bytearray:
-    """Return the body of a request.
-
-    Bytes are counted as they arrive, whatever Content-Length says, so a body over a limit is refused before it is read,
-    or before it is in memory. (Starlette's `max_body_size` replies in plain text, and limits single bodies only.)
-
-    Args:
-        receive: ASGI's `receive` of the request.
-        limits: The limits on requests.
-        limit: Name of the one that limits the body.
-        declared: Value of the header Content-Length, empty if there is none.
-        count: Called with the number of bytes of each part; raises Overloaded if too much is in memory.
-
-    Raises:
-        TooLarge: If the body is too large.
-        ClientGone: If the connection closes before the whole body was received.
-    """
+    """Return the body of a request."""
+    # Bytes are counted as they arrive, whatever Content-Length says, so a body over a limit is refused before it
+    # is read, or before it is in memory. (Starlette's `max_body_size` replies in plain text, and limits single
+    # bodies only.)
     max_bytes: int = getattr(limits, limit)
     is_too_large = declared.isdigit() and int(declared) > max_bytes
     body, has_more = bytearray(), True
@@ -137,26 +106,15 @@ async def read_body(
 
 
 def check_json(content_type: bytes) -> None:
-    """Check the header Content-Type, empty if there is none.
-
-    Raises:
-        Invalid: If it does not declare the body as JSON.
-    """
+    """Check the header Content-Type, empty if there is none."""
     kind = content_type.partition(b";")[0].strip().lower()
     if kind != b"application/json" and not (kind.startswith(b"application/") and kind.endswith(b"+json")):
         raise Invalid("the body is not declared as JSON: send the header Content-Type: application/json")
 
 
 def read_json(body: bytes | bytearray, model: type[BaseModel], place: Sequence[int] = ()) -> BaseModel:
-    """Parse a body, and validate it with its model.
-
-    If it is a piece of a larger one, `place` is where its first items are there.
-
-    Raises:
-        BadJson: If the body is not JSON.
-        Invalid: If it does not fit the model.
-        TooLarge: If a list in it is too long.
-    """
+    """Parse a body, and validate it with its model."""
+    # If it is a piece of a larger one, `place` is where its first items are there.
     try:
         return model.model_validate_json(body)
     except ValidationError as error:
@@ -193,13 +151,7 @@ def _field_path(location: Sequence[object]) -> str:
 async def read_large_json(body: bytes, model: type[BaseModel], lists: Sequence[str]) -> BaseModel:
     """Do the same as `read_json`, but let other requests run in between.
 
-    Args:
-        body: The body.
-        model: Its model.
-        lists: Name of the list that has most of the body, and of the list in each of its items, if there is one.
-
-    Raises:
-        BadJson, Invalid, TooLarge: As `read_json`; also Invalid if too much of the body is in none of these lists.
+    `lists` names the list that has most of the body, and the one in each of its items, if there is one.
     """
     (first, place), *others = await asyncio.to_thread(lambda: [*_divide(body, lists)])
     whole = read_json(first, model, place)

@@ -40,15 +40,11 @@ class _Connection(Protocol):
 class ConnectionTable:
     """Connections in the order in which new ones replace them; belongs to one event loop.
 
-    A connection is unauthenticated until a request over it has been authorized, and remains so while its key has half
-    of all connections. When the table is full, a new connection replaces the oldest unauthenticated one that the
-    service does not owe a reply, so that neither clients without a key nor one client with a key can lock others out.
-    If there is none, it replaces the authenticated one that has been idle the longest; it is refused if that one has
-    been idle for less than five seconds.
-
-    Attributes:
-        receive_seconds: Deadline of clients.
-        is_ending: Whether further replies are the last of their connections, because the process is about to stop.
+    A connection is unauthenticated until a request over it has been authorized, and remains so while its key has
+    half of all connections. When the table is full, a new connection replaces the oldest unauthenticated one that
+    the service does not owe a reply, so that neither clients without a key nor one client with a key can lock
+    others out. If there is none, it replaces the authenticated one that has been idle the longest; it is refused if
+    that one has been idle for less than five seconds.
     """
 
     def __init__(self, settings: Settings, metrics: Metrics) -> None:
@@ -62,13 +58,14 @@ class ConnectionTable:
                 f"open-file limit is too low for TAUGATE_MAX_CONNECTIONS; using {self._max:,}",
                 extra={"fields": {"max_connections": settings.connections.max_connections, "using": self._max}},
             )
-        self.receive_seconds = settings.connections.receive_seconds
+        self.receive_seconds = settings.connections.receive_seconds  # deadline of clients
         self._metrics = metrics
         self._unauthenticated: dict[_Connection, None] = {}  # the oldest first
         # With the names of keys; the one with the oldest last reply comes first.
         self._authenticated: dict[_Connection, str | None] = {}
         self._connections_of: Counter[str | None] = Counter()  # authenticated ones, by key
         self._unread_bytes = 0  # upper bound of the bytes of replies that clients have not read
+        # whether further replies are the last of their connections, because the process is about to stop
         self.is_ending = False
         self._last_left = 0.0
         metrics.connections.set(0)
@@ -98,12 +95,8 @@ class ConnectionTable:
         return longest_idle
 
     def authenticate(self, connection: _Connection, key: str | None) -> None:
-        """Record that a request was authorized: only if its connection is idle, a new connection replaces it.
-
-        Args:
-            connection: The connection.
-            key: Name of the request's key; None if there are no keys, and all clients share the connections.
-        """
+        """Record that a request was authorized: only if its connection is idle, a new connection replaces it."""
+        # `key` is None if there are no keys, and all clients share the connections.
         shares = key is None or self._connections_of[key] < _KEY_SHARE * self._max
         if shares and connection in self._unauthenticated:
             del self._unauthenticated[connection]
@@ -111,10 +104,8 @@ class ConnectionTable:
             self._connections_of[key] += 1
 
     def replied(self, connection: _Connection) -> None:
-        """Record a reply, and close other connections if the unread bytes of all exceed their limit.
-
-        Those with the oldest last reply are closed first, unauthenticated ones before them.
-        """
+        """Record a reply, and close other connections if the unread bytes of all exceed their limit."""
+        # Those with the oldest last reply are closed first, unauthenticated ones before them.
         if connection in self._authenticated:
             self._authenticated[connection] = self._authenticated.pop(connection)
         unread = connection.unread()

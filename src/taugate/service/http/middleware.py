@@ -6,7 +6,7 @@ An unknown path is 404 even without a key: openapi.json is public, so the paths 
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel
@@ -15,28 +15,25 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from taugate.errors import EncoderUnavailable, EngineUnavailable, TextRefused
+from taugate.service import errors
 from taugate.service.access.admission import Admission
 from taugate.service.access.authorization import AllowedHosts, Authorizer
-from taugate.service.errors import (
-    ApiError,
-    BadRequest,
-    EncoderAway,
-    EngineAway,
-    HeadersTooLarge,
-    Internal,
-    Invalid,
-    MethodNotAllowed,
-    NotFound,
-    RateLimited,
-    TooLarge,
-)
 from taugate.service.http.bodies import MAX_SMALL_BYTES, check_json, read_body, read_json, read_large_json, suggest_path
-from taugate.service.http.caller import Caller, RequestLog, current_caller
 from taugate.service.http.connection import current_connection
-from taugate.service.http.operation import ENDPOINTS, Operation, Operations
-from taugate.service.http.replies import SECURITY_HEADERS, error_body, json_reply, request_id
+from taugate.service.http.exchange import (
+    PROBLEM_TYPE,
+    SECURITY_HEADERS,
+    Caller,
+    RequestLog,
+    current_caller,
+    error_body,
+    json_reply,
+    problem_reply,
+    request_id,
+)
+from taugate.service.http.operation import ENDPOINTS, Operation
 from taugate.service.runtime.logs import CompletedRequest, SpanRef
-from taugate.service.settings import MAX_QUERIES, Settings
+from taugate.service.settings import MAX_QUERIES, Part, Settings
 
 _log = logging.getLogger(__name__)
 _MAX_HEADERS = 100  # Apache's default
@@ -44,11 +41,45 @@ _MAX_PATH_CHARS = 100  # of an unknown path in a message
 _UNMATCHED = "unmatched"  # one label for all unknown paths, so that made-up paths do not become series
 
 
+class Operations:
+    """The operations of an application, by path."""
+
+    def __init__(self, operations: Sequence[Operation], parts: Collection[Part]) -> None:
+        """Raise LookupError unless there is one for every row, of parts of the service that are on."""
+        rows = {name for name, row in ENDPOINTS.items() if row.part is None or row.part in parts}
+        if odd := rows ^ {operation.name for operation in operations}:
+            raise LookupError(f"the table of endpoints and the operations differ: {', '.join(sorted(odd))}")
+        self._templates = [operation for operation in operations if operation.param_convertors]
+        self._by_path: dict[str, dict[str, Operation]] = {}  # and by method
+        for operation in operations:
+            if not operation.param_convertors:
+                self._by_path.setdefault(operation.path, {})[operation.row.method] = operation
+        for by_method in self._by_path.values():
+            allowed = tuple(method for operation in by_method.values() for method in operation.allowed)
+            for operation in by_method.values():
+                operation.allowed = allowed
+
+    @property
+    def paths(self) -> Collection[str]:
+        """The paths without a part that varies."""
+        return self._by_path.keys()
+
+    def find(self, path: str, method: str) -> tuple[Operation | None, dict[str, str]]:
+        """Return the operation of a request path, None if there is none, and the values of its template."""
+        # If none of the path has the method, another of its operations is returned.
+        if by_method := self._by_path.get(path):
+            return by_method.get("GET" if method == "HEAD" else method) or next(iter(by_method.values())), {}
+        for operation in self._templates:
+            if match := operation.path_regex.fullmatch(path):  # `match` would accept a line feed at the end
+                return operation, match.groupdict()
+        return None, {}
+
+
 class RequestSteps:
     """ASGI middleware that takes every request through the steps, up to the handler of its operation.
 
-    A refused request gets its reply before any of its body is read. Every reply is counted, timed and logged. Scopes
-    other than HTTP pass through to the application.
+    A refused request gets its reply before any of its body is read. Every reply is counted, timed and logged.
+    Scopes other than HTTP pass through to the application.
     """
 
     def __init__(
@@ -85,15 +116,10 @@ class RequestSteps:
                 self._record(caller, operation, scope, response, began)
 
     def refuse_at_once(self, scope: Scope, body: bytes) -> Response | None:
-        """Return the reply to a search that the full queue refuses; None for any other request.
-
-        The steps are those of `_handle`, but nothing is awaited, so that refusals take little time from the queries
-        that wait. A search whose reply is in memory, or that another step refuses, takes the usual way.
-
-        Args:
-            scope: ASGI's scope of a whole request.
-            body: Its body.
-        """
+        """Return the reply to a search that the full queue refuses; None for any other request."""
+        # The steps are those of `_handle`, but nothing is awaited, so that refusals take little time from the
+        # queries that wait. A search whose reply is in memory, or that another step refuses, takes the usual
+        # way.
         if not self._admission.is_full:
             return None
         began = time.perf_counter()
@@ -106,8 +132,8 @@ class RequestSteps:
         self._count_authorized(caller)
         try:
             self._admission.rates.charge_here(caller.key)
-            error: ApiError = self._admission.overloaded()
-        except RateLimited as refusal:
+            error: errors.ApiError = self._admission.overloaded()
+        except errors.RateLimited as refusal:
             error = refusal
         response = _finished(self._error_reply(error, caller, operation), caller)
         self._record(caller, operation, scope, response, began)
@@ -131,7 +157,7 @@ class RequestSteps:
         headers = dict(scope["headers"])
         span = SpanRef.of(scope["headers"]) if b"traceparent" in headers else None
         trace = self._request_log.begin_trace(span)
-        caller = Caller(request_id(headers.get(b"x-request-id", b"")), headers, current_connection.get(), span, trace)
+        caller = Caller(request_id(headers.get(b"x-request-id", b"")), headers, span, trace)
         current_caller.set(caller)
         return caller
 
@@ -139,25 +165,27 @@ class RequestSteps:
         """Return the reply of the handler, or of the step that refused the request."""
         try:
             return await self._handle(caller, operation, scope, receive)
-        except ApiError as refusal:
+        except errors.ApiError as refusal:
             error = refusal
         except EngineUnavailable:  # its message names hosts, and is in the log
-            error = EngineAway()
+            error = errors.EngineAway()
         except EncoderUnavailable as away:
-            error = EncoderAway(away.retry_in)
+            error = errors.EncoderAway(away.retry_in)
         except TextRefused:
-            error = Invalid("query: the endpoint that encodes queries refuses it, such as one that is too long")
+            error = errors.Invalid("query: the endpoint that encodes queries refuses it, such as one that is too long")
         except Exception:  # noqa: BLE001 (the last resort: logged in full, but not shown in the reply)
             _log.exception("unhandled exception", extra={"fields": {"request_id": caller.id}})
-            error = Internal()
+            error = errors.Internal()
         return self._error_reply(error, caller, operation)
 
-    def _error_reply(self, error: ApiError, caller: Caller, operation: Operation | None) -> Response:
+    def _error_reply(self, error: errors.ApiError, caller: Caller, operation: Operation | None) -> Response:
         """Count an error, and return its reply."""
         self._request_log.add_error(error.code)
         if operation is not None and operation.error_form is not None:
             status, code, further = operation.error_form(error, caller.headers)
             return json_reply(error_body(code, str(error), caller.id) | further, status, error.headers)
+        if PROBLEM_TYPE in caller.headers.get(b"accept", b"").lower():
+            return problem_reply(error, caller.id)
         return json_reply(error_body(error.code, str(error), caller.id), error.status, error.headers)
 
     async def _handle(self, caller: Caller, operation: Operation | None, scope: Scope, receive: Receive) -> Response:
@@ -183,7 +211,7 @@ class RequestSteps:
             path = scope["path"]
             suggestion = suggest_path(path, self._operations.paths)
             listed = f"{ENDPOINTS['docs'].path} and {ENDPOINTS['openapi'].path} list all paths"
-            raise NotFound(f"there is no path {path[:_MAX_PATH_CHARS]}{suggestion or ';'} {listed}")
+            raise errors.NotFound(f"there is no path {path[:_MAX_PATH_CHARS]}{suggestion or ';'} {listed}")
         row = operation.row
         if not row.public:
             caller.key = self._authorizer.authorize(row.path, caller.headers, row.scope, filtered=row.filtered)
@@ -193,17 +221,19 @@ class RequestSteps:
     def _count_authorized(self, caller: Caller) -> None:
         if caller.authorized:
             self._authorizer.count(caller.key)
-            if caller.connection is not None:
-                caller.connection.request_authorized(caller.key_name)
+            if (connection := current_connection.get()) is not None:
+                connection.request_authorized(caller.key_name)
 
     def _check_head(self, scope: Scope, headers: Mapping[bytes, bytes]) -> None:
         lines = scope["headers"]  # including every line of a repeated header
         size = len(scope["path"]) + len(scope["query_string"]) + sum(len(name) + len(value) for name, value in lines)
         if len(lines) > _MAX_HEADERS or size > self._max_header_bytes:  # h11 limits a head that arrives in parts
-            raise HeadersTooLarge("the request line and headers exceed TAUGATE_MAX_HEADER_BYTES or 100 headers")
+            raise errors.HeadersTooLarge("the request line and headers exceed TAUGATE_MAX_HEADER_BYTES or 100 headers")
         # RFC 9112, section 6.1: requests with both are used for request smuggling.
         if b"content-length" in headers and b"transfer-encoding" in headers:
-            raise BadRequest("send Content-Length or Transfer-Encoding, not both: proxies disagree on which one counts")
+            raise errors.BadRequest(
+                "send Content-Length or Transfer-Encoding, not both: proxies disagree on which one counts"
+            )
 
     def _record(
         self, caller: Caller, operation: Operation | None, scope: Scope, response: Response, began: float
@@ -221,11 +251,9 @@ class RequestSteps:
         receive: Receive,
         count: Callable[[int], None],
     ) -> BaseModel:
-        """Return the body of a request, which is charged to the rate of its key once.
-
-        A single query is charged before the body is read, because an invalid body takes as long to read. A key over its
-        rate is refused then, too.
-        """
+        """Return the body of a request, which is charged to the rate of its key once."""
+        # A single query is charged before the body is read, because an invalid body takes as long to read. A
+        # key over its rate is refused then, too.
         headers, limits, costs_one = caller.headers, self._limits, operation.row.cost == "one"
         await self._admission.rates.charge(caller.key, int(costs_one))
         if not costs_one:
@@ -243,7 +271,7 @@ class RequestSteps:
                 parsed = read_json(body, model)
             queries = operation.queries(parsed)
             if queries > limits.max_batch:
-                raise TooLarge(f"{queries} queries, at most {limits.max_batch} per request (TAUGATE_MAX_BATCH)")
+                raise errors.TooLarge(f"{queries} queries, at most {limits.max_batch} per request (TAUGATE_MAX_BATCH)")
             charged = max(queries, _in_searches(parsed, limits.max_k))
         finally:
             if not costs_one:
@@ -268,4 +296,6 @@ def _in_searches(body: Any, max_k: int) -> int:  # noqa: ANN401 (any model)
 
 def _check_method(operation: Operation, scope: Scope) -> None:
     if scope["method"] not in operation.allowed:
-        raise MethodNotAllowed(f"{scope['path']} does not support {scope['method']}", ", ".join(operation.allowed))
+        raise errors.MethodNotAllowed(
+            f"{scope['path']} does not support {scope['method']}", ", ".join(operation.allowed)
+        )

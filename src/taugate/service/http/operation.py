@@ -1,6 +1,6 @@
 """The table of endpoints, what answers their requests, and how the OpenAPI document describes them."""
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_type_hints
 
@@ -9,9 +9,9 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from starlette.responses import Response
 
-from taugate.service.access.keys import KeyScope
+from taugate.service.access.authorization import KeyScope
 from taugate.service.errors import ApiError
-from taugate.service.http.replies import ErrorResponse
+from taugate.service.http.exchange import ErrorResponse
 from taugate.service.settings import Part, Settings
 from taugate.service.settings.groups import RequestSettings
 
@@ -168,26 +168,30 @@ class Operation(APIRoute):
         error_form: Form of error replies in a dialect, None for that of Taugate.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (what may differ between operations)
         self,
         name: str,
         handler: Handler,
         reply: type[BaseModel] | None,
         *,
         described: Mapping[str, Any] | None = None,
+        judged: str | None = None,
+        is_known: Callable[[Any], bool] | None = None,
         queries: Callable[[Any], int] = lambda body: len(getattr(body, "queries", (body,))),
         error_form: ErrorForm | None = None,
         **description: Any,  # noqa: ANN401 (any argument of FastAPI's APIRoute)
     ) -> None:
         """Bind a handler to the row with a name; `reply` is the model of a successful reply, None for no JSON.
 
-        `described` has further fields of that reply for openapi.json, such as `links`.
+        `described` has further fields of that reply for openapi.json. `judged` is the JSON pointer to the reply to one
+        query, "" if it is the whole body, whose first result /feedback can judge; None if there is none.
         """
         self.row = ENDPOINTS[name]
         self.handler, self.queries, self.error_form = handler, queries, error_form
         self.allowed: tuple[str, ...] = ("GET", "HEAD") if self.row.method == "GET" else (self.row.method,)
-        self.is_known: Callable[[Any], bool] | None = None
+        self.is_known = is_known
         secured = {} if self.row.public else {"security": SECURITY}
+        links = {} if judged is None else {"links": _judging_link(judged)}
         self.model: type[BaseModel] | None = get_type_hints(handler).get("body")
         super().__init__(
             self.row.path,
@@ -199,7 +203,7 @@ class Operation(APIRoute):
             include_in_schema=self.row.tag is not None,
             response_model=None,
             responses={
-                self.row.status: {"model": reply, "headers": REQUEST_ID, **(described or {})},
+                self.row.status: {"model": reply, "headers": REQUEST_ID, **links, **(described or {})},
                 **error_replies(self.row),
             },
             generate_unique_id_function=lambda route: route.name,
@@ -207,40 +211,19 @@ class Operation(APIRoute):
         )
 
 
-class Operations:
-    """The operations of an application, by path."""
-
-    def __init__(self, operations: Sequence[Operation], parts: Collection[Part]) -> None:
-        """Raise LookupError unless there is one for every row, of parts of the service that are on."""
-        rows = {name for name, row in ENDPOINTS.items() if row.part is None or row.part in parts}
-        if odd := rows ^ {operation.name for operation in operations}:
-            raise LookupError(f"the table of endpoints and the operations differ: {', '.join(sorted(odd))}")
-        self._templates = [operation for operation in operations if operation.param_convertors]
-        self._by_path: dict[str, dict[str, Operation]] = {}  # and by method
-        for operation in operations:
-            if not operation.param_convertors:
-                self._by_path.setdefault(operation.path, {})[operation.row.method] = operation
-        for by_method in self._by_path.values():
-            allowed = tuple(method for operation in by_method.values() for method in operation.allowed)
-            for operation in by_method.values():
-                operation.allowed = allowed
-
-    @property
-    def paths(self) -> Collection[str]:
-        """The paths without a part that varies."""
-        return self._by_path.keys()
-
-    def find(self, path: str, method: str) -> tuple[Operation | None, dict[str, str]]:
-        """Return the operation of a request path, None if there is none, and the values of its template.
-
-        If none of the path has the method, another of its operations is returned.
-        """
-        if by_method := self._by_path.get(path):
-            return by_method.get("GET" if method == "HEAD" else method) or next(iter(by_method.values())), {}
-        for operation in self._templates:
-            if match := operation.path_regex.fullmatch(path):  # `match` would accept a line feed at the end
-                return operation, match.groupdict()
-        return None, {}
+def _judging_link(results: str) -> dict[str, Any]:
+    """Return an OpenAPI link from the reply at a JSON pointer to the judgement of its first result."""
+    return {
+        "JudgeFirstResult": {
+            "operationId": "feedback",
+            "description": "Judge whether the first result answers the query.",
+            "requestBody": {
+                "query_id": f"$response.body#{results}/query_id",
+                "document_id": f"$response.body#{results}/results/0/id",
+                "relevant": True,
+            },
+        }
+    }
 
 
 def error_replies(row: Endpoint) -> dict[int | str, dict[str, Any]]:
@@ -257,24 +240,6 @@ def error_replies(row: Endpoint) -> dict[int | str, dict[str, Any]]:
             "headers": REQUEST_ID | (_RETRY_AFTER if status in {429, 503} else {}),
         }
         for status in sorted(statuses)
-    }
-
-
-def judging_link(results: str) -> dict[str, Any]:
-    """Return an OpenAPI link from a reply to the judgement of its first result.
-
-    `results` is the JSON pointer to the reply to one query, "" if it is the whole body.
-    """
-    return {
-        "JudgeFirstResult": {
-            "operationId": "feedback",
-            "description": "Judge whether the first result answers the query.",
-            "requestBody": {
-                "query_id": f"$response.body#{results}/query_id",
-                "document_id": f"$response.body#{results}/results/0/id",
-                "relevant": True,
-            },
-        }
     }
 
 

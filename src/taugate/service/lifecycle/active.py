@@ -1,4 +1,4 @@
-"""A release that serves requests, or that cuts the results of another retriever, with its calibration for charts."""
+"""A release that serves requests or cuts the results of another retriever, and the state of the process around it."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -22,9 +22,9 @@ from taugate.retrieval.gate import Gate
 from taugate.retrieval.golden_results import GoldenResults
 from taugate.retrieval.index.top_k import Fields
 from taugate.service.drift.alarms import NO_DRIFT
-from taugate.service.drift.canary import WatchedRelease
+from taugate.service.drift.query_log import WatchedRelease
 from taugate.service.drift.watch import DriftWatch
-from taugate.service.errors import UnsupportedByRelease
+from taugate.service.errors import EncoderAway, EngineAway, NotReady, UnsupportedByRelease
 from taugate.service.pipeline.reply import CachedSearch
 
 if TYPE_CHECKING:  # loads FAISS, which a service that only cuts results does not need
@@ -38,23 +38,15 @@ _Quantiles = Annotated[list[float], Field(min_length=101, max_length=101)]
 
 @dataclass(frozen=True)
 class GateRelease:
-    """An open release that was calibrated on a run.
-
-    Attributes:
-        gate: Cuts the results.
-        golden: Golden questions; empty in releases of versions without them.
-        resources: What is closed with the release, such as the lock that prevents its removal.
-        documents: None, see WatchedRelease.
-        questions: None of the calibration are kept.
-        fields: The metadata fields that filters of API keys can name: none.
-    """
+    """An open release that was calibrated on a run."""
 
     gate: Gate
-    golden: Sequence[GoldenResults] = ()
+    golden: Sequence[GoldenResults] = ()  # golden questions; empty in releases of versions without them
+    # what is closed with the release, such as the lock that prevents its removal
     resources: ExitStack = field(default_factory=ExitStack)
     documents: None = None
     questions: Sequence[bytes] = ()
-    fields: Fields = field(default_factory=Metadata)
+    fields: Fields = field(default_factory=Metadata)  # the metadata fields that filters of API keys can name: none
 
     @classmethod
     def load(cls, release: Path, trusted: TrustedKeys | None) -> Self:
@@ -116,10 +108,8 @@ class ComputedOnce(Generic[Result]):
 
 
 def reference_report(release: WatchedRelease) -> bytes:
-    """Return the reply of GET /release/reference, a ReferenceResponse.
-
-    JSON of some 20 kB. Takes milliseconds, or half a second with 100,000 queries.
-    """
+    """Return the reply of GET /release/reference, a ReferenceResponse."""
+    # JSON of some 20 kB. Takes milliseconds, or half a second with 100,000 queries.
     reference, policy = release.reference, release.manifest.policy
     queries, k = reference.top.shape
     response = ReferenceResponse(
@@ -160,17 +150,11 @@ class InFlight:
 
 
 class Opened(NamedTuple):
-    """A release that is open.
-
-    Attributes:
-        release: The release.
-        pipeline: Searches it; None if it has no documents.
-        gate: The release itself if it cuts the results of another retriever; else None.
-    """
+    """A release that is open."""
 
     release: "Release | GateRelease"
-    pipeline: "SearchPipeline | None" = None
-    gate: GateRelease | None = None
+    pipeline: "SearchPipeline | None" = None  # searches it; None if it has no documents
+    gate: GateRelease | None = None  # the release itself if it cuts the results of another retriever; else None
 
     def close(self) -> None:
         """Finish the current queries, refuse the waiting ones, and close the release."""
@@ -180,15 +164,7 @@ class Opened(NamedTuple):
 
 
 class ActiveRelease:
-    """A release that serves requests: it is searched, or cuts results of another retriever.
-
-    Attributes:
-        drift: The watch over its traffic, None if traffic is not watched.
-        reference: Its calibration, for charts.
-        in_flight: Its requests in flight.
-        loaded_at: When it was loaded.
-        memory_warning: That it leaves little memory; None if it leaves enough.
-    """
+    """A release that serves requests: it is searched, or cuts results of another retriever."""
 
     def __init__(
         self,
@@ -245,19 +221,93 @@ class ActiveRelease:
         return self.watched.manifest.release_id
 
     def drift_report(self, permitted: Filter) -> bytes:
-        """Return the field `drift` of replies, as JSON.
-
-        A key with a filter (`permitted`) is told nothing, because drift reveals the traffic of other keys.
-        """
+        """Return the field `drift` of replies, as JSON."""
+        # A key with a filter (`permitted`) is told nothing, because drift reveals the traffic of other keys.
         return NO_DRIFT if self.drift is None or permitted else self.drift.report
 
     async def close(self, *, replaced: bool = False) -> None:
-        """Finish the current queries, refuse the waiting ones, and stop watching.
-
-        If another release has `replaced` this one, its drift alarms are deleted.
-        """
+        """Finish the current queries, refuse the waiting ones, and stop watching."""
+        # If another release has `replaced` this one, its drift alarms are deleted.
         if self.pipeline is not None:
             await asyncio.to_thread(self.pipeline.close)
         if self.drift is not None:
             await self.drift.close(forget=replaced)
         await asyncio.to_thread(self._serves.release.close)
+
+
+class State:
+    """A state of a process; `stopped` once requests are refused because the service has stopped."""
+
+    # the release that is active, or was until the service stopped; None if none was loaded
+    release: ActiveRelease | None = None
+    error: Exception | None = None
+    stopped = False
+
+    def active(self) -> ActiveRelease:
+        """Return the active release; raises NotReady, EngineAway or EncoderAway if none serves."""
+        raise NotReady("the release is being loaded")
+
+    def ready(self) -> ActiveRelease:
+        """Return the active release if new requests may come; raises as `active`."""
+        return self.active()
+
+    def then(self, following: "State") -> "State":
+        """Return the state after `following` has begun."""
+        return following
+
+
+class Loading(State):
+    """The first release is being loaded."""
+
+
+@dataclass(frozen=True)
+class Waiting(State):
+    """The first release cannot be loaded until something else responds; `reason` says that it does not."""
+
+    reason: type[EngineAway | EncoderAway]
+
+    def active(self) -> ActiveRelease:
+        """See State."""
+        raise self.reason()
+
+
+@dataclass(frozen=True)
+class Ready(State):
+    """A release serves."""
+
+    release: ActiveRelease
+
+    def active(self) -> ActiveRelease:
+        """See State."""
+        return self.release
+
+
+@dataclass(frozen=True)
+class Failed(State):
+    """No release could be loaded, which ends the process."""
+
+    error: Exception
+
+    def active(self) -> ActiveRelease:
+        """See State."""
+        raise NotReady("no release could be loaded")
+
+
+class Ending(State):
+    """The service is about to stop, and serves as in the state before until it has `stopped`."""
+
+    def __init__(self, before: State, *, stopped: bool = False) -> None:
+        self._before, self.stopped = before, stopped
+        self.release, self.error = before.release, before.error
+
+    def active(self) -> ActiveRelease:
+        """See State."""
+        return self.ready() if self.stopped else self._before.active()
+
+    def ready(self) -> ActiveRelease:
+        """See State."""
+        raise NotReady("the service is shutting down")
+
+    def then(self, following: State) -> State:
+        """See State; the service does not end later because a release was loaded."""
+        return Ending(following, stopped=self.stopped)

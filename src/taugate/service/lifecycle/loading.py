@@ -1,34 +1,39 @@
-"""Finds and loads releases, from the place and with the trusted keys of the settings, if they fit into memory.
+"""Finds and loads releases, from the place and with the trusted keys of the settings, and watches their engine.
 
-Whether a release fits into the memory of this process, asked before it is loaded. Every search reads the whole index.
-If the control group allows less, the system maps it in again and again: the process is not killed, but answers nothing,
-and no message says why.
+After a call that no server answered, the service replies 503 at once and probes the engine every second until it
+responds. Unlike a circuit breaker that lets single queries through, this puts no query at risk, and it also notices the
+recovery without traffic.
 """
 
 import asyncio
 import logging
+import math
+import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+import numpy as np
+
 from taugate.errors import EncoderUnavailable, EngineUnavailable, InputError, ReleaseError, TaugateError
+from taugate.policy.arrays import Float32
 from taugate.registry.catalog import current_id, find, shadow_id
 from taugate.registry.download import PRIVATE, private_copy, private_in_place, remote_current_id
 from taugate.registry.history import lock_for_reading
 from taugate.registry.transfer import update_copy
-from taugate.release.encoder import DATA, MODEL, WEIGHTS
-from taugate.release.layout import CURRENT, ENCODER_FOLDER, FLOAT32_FOLDER, LEXICAL, METADATA, QUERY_FOLDER
+from taugate.release.engine import EngineRecord
+from taugate.release.layout import CURRENT
 from taugate.release.manifest import ReleaseManifest
-from taugate.release.names import INDEX
 from taugate.release.verify import TrustedKeys, is_of_run
+from taugate.retrieval.documents.filters import Filter
 from taugate.retrieval.encoder.encoder import RequestedPrecision
 from taugate.retrieval.encoder.endpoint_access import EndpointAccess
-from taugate.retrieval.engines.connect import EngineAccess
-from taugate.retrieval.hardware import memory_limit
+from taugate.retrieval.engines.connect import EngineAccess, engine_at
+from taugate.retrieval.engines.engine import Candidates, Collection, CollectionState, Positions, Rows
 from taugate.service.lifecycle.active import GateRelease, Opened
-from taugate.service.lifecycle.engine import EngineWatch
 from taugate.service.metrics import Metrics
 from taugate.service.runtime.resources import lower_priority
 from taugate.service.settings import Settings
@@ -40,54 +45,18 @@ if TYPE_CHECKING:  # loads FAISS, which a service that only cuts results does no
 
 _log = logging.getLogger(__name__)
 
-# The process with all-MiniLM-L6-v2 in int8, 320 MB, less its weights (docs/operations.md, "Capacity").
-_PROCESS_BYTES = 300 << 20
-_READ_WHOLE = {INDEX, LEXICAL, METADATA, MODEL, DATA, WEIGHTS}  # other files are mapped, and read in part
-_TIGHT = 0.8  # share of the limit; the rest is for replies, the cache, and a release that replaces this one
-_WAY_OUT = (
-    "raise the limit (in the chart, resources.limits.memory), or calibrate with a smaller index, such as "
-    'index = "flat-int8"'
-)
+# Between probes of the engine, in seconds; short at first, because a single call may time out on a healthy one.
+_FIRST_PAUSE, _PAUSE = 0.1, 1.0
+Result = TypeVar("Result")
 
 # Loads a release from its folder, with a number of encoder threads and an encoder of a precision.
 Load = Callable[[Path, int, RequestedPrecision], "Release"]
 
 
-def bytes_held(release: Path) -> int:
-    """Return the bytes of memory that a release takes in a process that searches it, from the sizes of its files."""
-    unused = {FLOAT32_FOLDER, ENCODER_FOLDER if (release / QUERY_FOLDER).is_dir() else QUERY_FOLDER}
-    held = [path for path in release.rglob("*") if path.name in _READ_WHOLE and path.parent.name not in unused]
-    return sum(path.stat().st_size for path in held)
-
-
-def check_memory(*releases: Path) -> str | None:
-    """Return a warning, also logged, if releases in one process leave little of the memory that is allowed.
-
-    Raises:
-        InputError: If they need more than the control groups allow.
-    """
-    limit = memory_limit()
-    needed = _PROCESS_BYTES + sum(map(bytes_held, releases))
-    if limit is None or needed <= _TIGHT * limit:
-        return None
-    names = " with the shadow ".join(release.name for release in releases)
-    numbers = f"{names} needs {needed / 2**30:.2f} GiB of memory, the control group allows {limit / 2**30:.2f} GiB"
-    if needed > limit:
-        raise InputError(f"{numbers}: {_WAY_OUT}")
-    _log.warning("%s: little is left for replies and for the next release; %s", numbers, _WAY_OUT)
-    return f"{numbers}: {_WAY_OUT}"
-
-
 def current_release(settings: Settings, *, at_start: bool = False) -> Path:
-    """Return the folder of the current release; if releases are at a URL, update the local copy first.
-
-    `at_start`, damage in the copy is repaired, and the copy is used as it is if the store is not responding or its
-    release does not verify: an older release is better than none.
-
-    Raises:
-        ReleaseError: If there is no current release, or it cannot be read or does not verify.
-        InputError: If the settings do not fit the store or the keys.
-    """
+    """Return the folder of the current release; if releases are at a URL, update the local copy first."""
+    # `at_start`, damage in the copy is repaired, and the copy is used as it is if the store is not responding or
+    # its release does not verify: an older release is better than none.
     directory = settings.releases.directory
     if isinstance(settings.releases.location, str):
         try:
@@ -101,23 +70,16 @@ def current_release(settings: Settings, *, at_start: bool = False) -> Path:
 
 
 def promoted_id(settings: Settings) -> str | None:
-    """Return the id of the release that was promoted last, which may not have been copied yet; None if none was.
-
-    Raises:
-        ReleaseError: If the pointer cannot be read.
-        InputError: If the settings do not fit the store.
-    """
+    """Return the id of the release that was promoted last, which may not have been copied yet; None if none was."""
     if isinstance(settings.releases.location, str):
         return remote_current_id(Store(settings.releases.location))
     return current_id(settings.releases.directory)
 
 
 def trusting(settings: Settings, engine: EngineAccess) -> Load:
-    """Return a `Load` that refuses releases without a signature by a trusted key.
-
-    The keys are read at each load, because they may have changed. If keys are trusted, a release is loaded from a
-    folder that only this user can write to.
-    """
+    """Return a `Load` that refuses releases without a signature by a trusted key."""
+    # The keys are read at each load, because they may have changed. If keys are trusted, a release is loaded from
+    # a folder that only this user can write to.
     endpoint = endpoint_access(settings)
 
     def load_trusted(release: Path, threads: int, precision: RequestedPrecision) -> "Release":
@@ -174,22 +136,145 @@ def open_trusted(settings: Settings, release: Path, load: Callable[[Path, Truste
 
 
 def configured_keys(settings: Settings) -> TrustedKeys | None:
-    """Read the public keys of TAUGATE_TRUSTED_KEYS, None if it is unset.
-
-    Raises:
-        InputError: If there are no keys at that path.
-    """
+    """Read the public keys of TAUGATE_TRUSTED_KEYS, None if it is unset."""
     return None if settings.releases.trusted_keys is None else TrustedKeys.load(settings.releases.trusted_keys)
 
 
-Result = TypeVar("Result")
+class WatchedCollection:
+    """A Watched collection, with the kind of its engine: calls fail at once while the engine is known to be down."""
+
+    def __init__(self, watch: "EngineWatch", record: EngineRecord, collection: Collection, seconds: float) -> None:
+        """Start with a collection that responds, whose probes end after so many seconds."""
+        # `watch` is told, from any thread, when the collection stops responding, responds again, or is
+        # closed.
+        self.name, self.dimension, self.kind = collection.name, collection.dimension, record.kind
+        self._watch, self._collection, self._seconds = watch, collection, seconds
+        self._away: str | None = None
+        self._changing = threading.Lock()
+        self._closed = threading.Event()
+
+    def propose(self, queries: Float32, count: int, query_filter: Filter, deadline: float) -> Candidates:
+        """See Collection.propose."""
+        return self._call(lambda: self._collection.propose(queries, count, query_filter, deadline))
+
+    def fetch(self, positions: Positions, deadline: float) -> Rows:
+        """See Collection.fetch."""
+        return self._call(lambda: self._collection.fetch(positions, deadline))
+
+    def where(self, query_filter: Filter, limit: int, deadline: float, among: Positions | None = None) -> Positions:
+        """See Collection.where."""
+        return self._call(lambda: self._collection.where(query_filter, limit, deadline, among))
+
+    def find(self, document_id: str, deadline: float) -> Positions:
+        """See Collection.find."""
+        return self._call(lambda: self._collection.find(document_id, deadline))
+
+    def state(self, deadline: float) -> CollectionState:
+        """See Collection.state."""
+        return self._call(lambda: self._collection.state(deadline))
+
+    def close(self) -> None:
+        """Stop watching."""
+        self._closed.set()
+        self._watch.closed(self)
+
+    def check(self) -> None:
+        """Raise EngineUnavailable if the engine is known to be down."""
+        if (away := self._away) is not None:
+            raise EngineUnavailable(away)
+
+    def _call(self, call: Callable[[], Result]) -> Result:
+        """Call the engine; refusals, as for a collection that was dropped or released, count as down as well."""
+        self.check()
+        try:
+            return call()
+        except ReleaseError as error:
+            self._mark_down(str(error))
+            raise EngineUnavailable(str(error)) from error
+
+    def _mark_down(self, reason: str) -> None:
+        with self._changing:
+            if self._away is not None or self._closed.is_set():
+                return
+            self._away = reason
+        self._watch.changed(self, reason)
+        threading.Thread(target=self._probe, name="taugate-engine", daemon=True).start()
+
+    def _probe(self) -> None:
+        """Fetch one row again and again until that succeeds."""
+        pause = _FIRST_PAUSE
+        while not self._closed.wait(pause):
+            pause = _PAUSE
+            try:
+                self._collection.fetch(np.zeros(1, dtype=np.int64), time.monotonic() + self._seconds)
+            except ReleaseError:
+                continue
+            except Exception:  # noqa: BLE001 (whatever the error, the next probe may succeed)
+                _log.exception("engine probe failed")
+                continue
+            with self._changing:
+                self._away = None
+            self._watch.changed(self, None)
+            return
+
+
+class EngineWatch:
+    """The engine of all releases that a process has open: how they reach it, and whether it responds."""
+
+    def __init__(self, settings: Settings, metrics: Metrics) -> None:
+        """Watch the engine of the settings, and report to `taugate_engine_up`."""
+        self._settings, self._up = settings.engine, metrics.engine_up
+        self._open: set[WatchedCollection] = set()
+        self._away: set[WatchedCollection] = set()
+        self._show()
+
+    @property
+    def access(self) -> EngineAccess:
+        """How a release reaches the engine. Connecting raises InputError if the settings name no engine."""
+        url = "" if self._settings.url is None else self._settings.url.get_secret_value()
+        return EngineAccess(
+            connect=lambda kind: engine_at(kind, url, self._settings.token_file),
+            seconds=self._settings.seconds,
+            watch=self._watch,
+        )
+
+    def mark_unreachable(self) -> None:
+        """Record that a release could not be opened because the engine is not responding."""
+        self._up.set(0)
+
+    def _watch(self, record: EngineRecord, collection: Collection) -> WatchedCollection:
+        watched = WatchedCollection(self, record, collection, self._settings.seconds)
+        self._open.add(watched)
+        self._show()
+        return watched
+
+    def changed(self, collection: WatchedCollection, reason: str | None) -> None:
+        """Record that a collection stopped responding, with the reason, or responds again, None."""
+        fields = {"engine": collection.kind, "collection": collection.name}
+        if reason is not None:
+            self._away.add(collection)
+            _log.warning("engine is not responding", extra={"fields": fields | {"reason": reason}})
+        else:
+            self._away.discard(collection)
+            _log.info("engine is responding again", extra={"fields": fields})
+        self._show()
+
+    def closed(self, collection: WatchedCollection) -> None:
+        """Forget a collection that was closed."""
+        self._open.discard(collection)
+        self._away.discard(collection)
+        self._show()
+
+    def _show(self) -> None:
+        # NaN while no release needs an engine, so that no alert takes it for an outage.
+        self._up.set(int(self._away.isdisjoint(self._open)) if self._open else math.nan)
 
 
 class ReleaseLoader:
     """Loads releases with the settings of the service, one at a time, in a thread of low priority.
 
-    Every method raises ReleaseError or EncoderError if a release is damaged, InputError if the settings do not fit it,
-    and EngineUnavailable or EncoderUnavailable if its engine or the endpoint of its encoder is not responding.
+    Every method raises ReleaseError or EncoderError if a release is damaged, InputError if the settings do not fit
+    it, and EngineUnavailable or EncoderUnavailable if its engine or the endpoint of its encoder is not responding.
     """
 
     def __init__(self, settings: Settings, metrics: Metrics, load_release: Load | None = None) -> None:

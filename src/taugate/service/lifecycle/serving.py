@@ -1,98 +1,35 @@
-"""Loads the current and the shadow release in a thread, swaps them in atomically, and closes the previous ones."""
+"""Loads the current release in a thread, swaps it in atomically, and closes the previous one; reloads it on request."""
 
 import asyncio
 import logging
-from collections.abc import Callable
+import os
+import random
+import signal
+import threading
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from taugate.errors import EncoderUnavailable, EngineUnavailable, InputError, TaugateError
+from taugate.errors import EncoderUnavailable, EngineUnavailable, InputError, ReleaseError, TaugateError
 from taugate.service.access.admission import Admission
 from taugate.service.access.authorization import Authorizer
-from taugate.service.drift.canary import Canary
+from taugate.service.drift.analysis import Canary
 from taugate.service.drift.watch import DriftWatch
-from taugate.service.errors import EncoderAway, EngineAway, NotReady, ReloadFailed
-from taugate.service.lifecycle.active import ActiveRelease
-from taugate.service.lifecycle.loading import Load, ReleaseLoader, check_memory, log_failure, may_pass
-from taugate.service.lifecycle.state import Ending, Failed, Loading, Ready, State, Waiting
-from taugate.service.metrics import Metrics
+from taugate.service.errors import ApiError, EncoderAway, EngineAway, NotReady, ReloadFailed
+from taugate.service.lifecycle.active import ActiveRelease, Ending, Failed, Loading, Ready, State, Waiting
+from taugate.service.lifecycle.loading import Load, ReleaseLoader, log_failure, may_pass
+from taugate.service.lifecycle.shadow import Shadowing
+from taugate.service.metrics import SHARED_FOLDER, Metrics
 from taugate.service.pipeline.reply import CachedSearch, TieredCache
-from taugate.service.runtime.resources import release_memory
+from taugate.service.runtime.resources import check_memory, release_memory
 from taugate.service.settings import Settings
 
-if TYPE_CHECKING:  # loads FAISS, which a service that only cuts results does not need
-    from taugate.service.pipeline.search import SearchPipeline
-    from taugate.service.shadow import Shadow
-
 _log = logging.getLogger(__name__)
+_JITTER = 0.2  # share of the interval between checks, so that replicas do not all load at the same moment
 _RETRY_SECONDS = 2.0  # between two attempts to load a release whose engine or encoder is not responding
-
-
-class Shadowing:
-    """The shadow release, if there is one. Belongs to one event loop.
-
-    Attributes:
-        active: The running shadow, None without one.
-        refused: Id of the release that could not be loaded as the shadow.
-    """
-
-    def __init__(self, loader: ReleaseLoader, metrics: Metrics, share: float) -> None:
-        """Answer a share of the queries, 0…1, with the shadow as well; with a share of 0 none is ever loaded."""
-        self._loader, self._metrics, self._share = loader, metrics, share
-        self.active: Shadow | None = None
-        self.refused: str | None = None
-
-    @property
-    def release_id(self) -> str | None:
-        """Id of the running shadow."""
-        return None if self.active is None else self.active.release.manifest.release_id
-
-    def is_behind(self, configured: str | None, active: str) -> bool:
-        """Return whether `renew` would change anything, given the ids of the configured shadow and of the release."""
-        if not self._share or (configured is not None and configured == self.refused):
-            return False
-        return (None if configured == active else configured) != self.release_id
-
-    async def renew(self, current: "SearchPipeline | None") -> None:
-        """Load the configured shadow, unless it is the active release itself, whose pipeline is `current`.
-
-        Without a pipeline, the active release cuts the results of another retriever, and has no shadow.
-
-        Errors are logged and leave the service without a shadow, because searches do not depend on one.
-        """
-        if not self._share:
-            return
-        folder = None
-        try:
-            folder = await self._loader.shadow()
-            if current is None or (folder is not None and folder.name == current.release.manifest.release_id):
-                folder = None
-            name = None if folder is None else folder.name
-            if current is not None and self.active is not None and name == self.release_id:
-                self.active.current = current
-                return
-            await self.close()
-            if folder is not None and current is not None:
-                from taugate.service.shadow import Shadow
-
-                await asyncio.to_thread(check_memory, folder.parent / current.release.manifest.release_id, folder)
-                release = await self._loader.load(folder, threads=1)
-                self.active = Shadow(release, current, self._share, self._metrics.new_shadow_registry())
-                _log.info("shadow release loaded", extra={"fields": {"release": name}})
-            self.refused = None
-        except Exception as error:  # noqa: BLE001 (as the docstring says)
-            self.refused = None if folder is None or may_pass(error) else folder.name
-            log_failure("cannot load the shadow release", error)
-
-    async def close(self) -> None:
-        """Close the shadow and remove its metrics."""
-        shadow, self.active = self.active, None
-        if shadow is not None:
-            await asyncio.to_thread(shadow.close)
-            self._metrics.new_shadow_registry()
 
 
 class ReloadResponse(BaseModel):
@@ -108,16 +45,7 @@ class ReloadResponse(BaseModel):
 
 
 class Serving:
-    """What one process serves, and its state. Belongs to one event loop.
-
-    Attributes:
-        access: The keys, whose filters fit the active release.
-        shadowing: The shadow release.
-        attempted: Set once the first attempt to load a release has ended, whatever its outcome.
-        refused: Id of the release that could not replace the active one.
-        on_ready: Called when the first release is active.
-        on_failure: Called when no release could be loaded.
-    """
+    """What one process serves, and its state. Belongs to one event loop."""
 
     def __init__(
         self,
@@ -127,10 +55,8 @@ class Serving:
         admission: Admission,
         load_release: Load | None = None,
     ) -> None:
-        """Prepare to serve, without loading a release, which must have the fields that filters of keys name.
-
-        See ReleaseLoader for `load_release`.
-        """
+        """Prepare to serve, without loading a release, which must have the fields that filters of keys name."""
+        # See ReleaseLoader for `load_release`.
         self._settings, self._metrics, self.access = settings, metrics, access
         self._loader = ReleaseLoader(settings, metrics, load_release)
         self.shadowing = Shadowing(self._loader, metrics, settings.lifecycle.shadow_share)
@@ -140,20 +66,14 @@ class Serving:
         self._state: State = Loading()
         self._closing: set[asyncio.Task[None]] = set()
         self._gave_up, self.attempted = asyncio.Event(), asyncio.Event()
-        self.refused: str | None = None
+        self.refused: str | None = None  # id of the release that could not replace the active one
         self._waits_for: str | None = None  # as the log has said
-        self.on_ready: Callable[[], None] = lambda: None
-        self.on_failure: Callable[[], None] = lambda: None
+        self.on_ready: Callable[[], None] = lambda: None  # called when the first release is active
+        self.on_failure: Callable[[], None] = lambda: None  # called when no release could be loaded
 
     @property
     def active(self) -> ActiveRelease:
-        """The active release.
-
-        Raises:
-            NotReady: If no release is loaded yet, or the service is shutting down.
-            EngineAway: If no release is loaded because its engine is not responding.
-            EncoderAway: If no release is loaded because the endpoint of its encoder is not responding.
-        """
+        """The active release."""
         return self._state.active()
 
     @property
@@ -168,23 +88,14 @@ class Serving:
 
     @property
     def ready(self) -> ActiveRelease:
-        """The active release, if it can answer and the service is not about to stop.
-
-        Raises:
-            NotReady: As `active`, and from `announce_end` on.
-            EngineAway: As `active`, and if the engine of the active release is not responding.
-        """
+        """The active release, if it can answer and the service is not about to stop."""
         active = self._state.ready()
         if active.pipeline is not None and active.pipeline.release.engine is not None:
             active.pipeline.release.engine.check()
         return active
 
     async def is_behind(self) -> bool:
-        """Return whether there is a new current release or shadow that was not refused yet.
-
-        Raises:
-            ReleaseError: If the pointers cannot be read.
-        """
+        """Return whether there is a new current release or shadow that was not refused yet."""
         async with self._loading:  # a release that is being loaded is neither active nor refused yet
             current, shadow = await self._loader.pointers()
         active = self.active.release_id
@@ -231,14 +142,8 @@ class Serving:
         self._gave_up.set()
 
     async def reload(self) -> ReloadResponse:
-        """Replace the active release by the current one if they differ.
-
-        The previous release keeps serving while the new one is loaded, and is closed after its last reply.
-
-        Raises:
-            ReloadFailed: If the current release cannot be loaded. The previous one remains active.
-            NotReady: If no release is active, or the service is shutting down.
-        """
+        """Replace the active release by the current one if they differ."""
+        # The previous release keeps serving while the new one is loaded, and is closed after its last reply.
         async with self._loading:
             previous = self.active.release_id
             try:
@@ -275,12 +180,7 @@ class Serving:
         return active
 
     async def _activate(self, folder: Path) -> ActiveRelease:
-        """Load a release from its folder, and make it the active one.
-
-        Raises:
-            NotReady: If the service is shutting down.
-            InputError: If the release needs more memory than there is, or lacks fields that filters of API keys name.
-        """
+        """Load a release from its folder, and make it the active one."""
         warning = await asyncio.to_thread(check_memory, folder)
         opened = await self._loader.open(folder)
         release, pipeline = opened.release, opened.pipeline
@@ -329,3 +229,66 @@ class Serving:
         await self.shadowing.close()
         await self._cache.close()
         self._loader.close()
+
+
+class Reloading:
+    """Reloads the active release and the API keys. Belongs to one event loop."""
+
+    def __init__(self, serving: Serving, read_keys: Callable[[], object], seconds: float) -> None:
+        """Prepare to check the current release every so many seconds, 0 for never."""
+        # `read_keys` reads the API keys again; it is called at each reload except the periodic ones.
+        self._serving, self._read_keys, self._seconds = serving, read_keys, seconds
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self) -> None:
+        """Listen for SIGHUP, if this is the main thread, and start the periodic checks."""
+        if threading.current_thread() is threading.main_thread():
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._on_signal)
+        if self._seconds:
+            self._start_task(self._poll())
+
+    async def stop(self) -> None:
+        """Stop listening and checking."""
+        if threading.current_thread() is threading.main_thread():
+            asyncio.get_running_loop().remove_signal_handler(signal.SIGHUP)
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def reload(self) -> ReloadResponse:
+        """Reload as Serving.reload does, and signal the other workers of this service, which log their outcome."""
+        self._read_keys()
+        result = await self._serving.reload()
+        if SHARED_FOLDER in os.environ:
+            os.kill(os.getppid(), signal.SIGHUP)
+        return result
+
+    def _on_signal(self) -> None:
+        self._read_keys()
+        self._start_task(self._reload_quietly())
+
+    def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _reload_quietly(self) -> None:
+        """Reload; errors are already in the log and in the metrics."""
+        with suppress(ApiError):
+            await self._serving.reload()
+
+    async def _poll(self) -> None:
+        reported = None
+        while True:
+            await asyncio.sleep(self._seconds * random.uniform(1 - _JITTER, 1 + _JITTER))  # noqa: S311 (no secret)
+            try:
+                if await self._serving.is_behind():
+                    await self._reload_quietly()
+                reported = None
+            except (NotReady, EncoderAway, EngineAway):
+                continue
+            except (ReleaseError, OSError) as error:
+                if str(error) != reported:
+                    reported = str(error)
+                    _log.error("cannot read the current-release pointer", extra={"fields": {"reason": reported}})

@@ -28,25 +28,15 @@ Write = Callable[[Query, Float32, Answer, Float32], SearchRecord]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class QueuedQuery:
-    """A query on its way through the pipeline. Made in the event loop of its caller.
+    """A query on its way through the pipeline. Made in the event loop of its caller."""
 
-    Attributes:
-        query: The query; in a queue of encoded ones, as the encoder reads it.
-        vector: (d',) float32, None until the query is encoded.
-        write: Makes its record.
-        result: The future that the caller awaits.
-        trace: Trace of the query's request, None if that is not traced.
-        tokens: None until the query is tokenized, and if the vector was cached.
-        arrived: Time of `time.monotonic` at which it was made.
-    """
-
-    query: Query
-    vector: Float32 | None
+    query: Query  # the query; in a queue of encoded ones, as the encoder reads it
+    vector: Float32 | None  # (d',) float32, None until the query is encoded
     write: Write
     result: asyncio.Future[SearchRecord] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     trace: Trace | None = field(default_factory=current_trace.get)
-    tokens: Tokens | None = None
-    arrived: float = field(default_factory=time.monotonic)
+    tokens: Tokens | None = None  # None until the query is tokenized, and if the vector was cached
+    arrived: float = field(default_factory=time.monotonic)  # time of `time.monotonic` at which it was made
 
 
 def deliver(queries: Sequence[QueuedQuery], records: Sequence[SearchRecord]) -> None:
@@ -88,10 +78,11 @@ def failing(queries: Sequence[QueuedQuery]) -> Iterator[None]:
 class QueryQueue:
     """Queries that wait to be encoded, in groups of one length for an encoder that would pad texts of several lengths.
 
-    The event loop puts queries in; worker threads take batches, one at a time. A query never waits for others to fill a
-    batch. Groups take turns, so that a small group is not starved by a large one. If texts of several lengths share a
-    batch, a worker leaves to the others their share of the queries, so that none is idle while another one has a large
-    batch; an encoder that pads would only get smaller batches of one length, which cost more per query.
+    The event loop puts queries in; worker threads take batches, one at a time. A query never waits for others to
+    fill a batch. Groups take turns, so that a small group is not starved by a large one. If texts of several
+    lengths share a batch, a worker leaves to the others their share of the queries, so that none is idle while
+    another one has a large batch; an encoder that pads would only get smaller batches of one length, which cost
+    more per query.
     """
 
     def __init__(
@@ -102,13 +93,10 @@ class QueryQueue:
         *,
         packed: bool,
     ) -> None:
-        """Make an empty queue.
+        """Make an empty queue, from which `workers` threads take batches of `max_tokens`, or a longer query alone.
 
-        Args:
-            max_tokens: Tokens in a batch, except for a single query with more.
-            workers: Threads that take batches.
-            tokenize: Returns a query with its tokens, and how many are encoded, None if its vector was cached.
-            packed: Whether a batch may have texts of several lengths; it then has at most ⌈waiting queries / workers⌉.
+        `tokenize` returns a query with its tokens, and how many are encoded, None if its vector was cached. A `packed`
+        batch may have texts of several lengths; it then has at most ⌈waiting queries / workers⌉.
         """
         self._max_tokens, self._workers, self._tokenize, self._packed = max_tokens, workers, tokenize, packed
         self._arrived: queue.SimpleQueue[QueuedQuery | None] = queue.SimpleQueue()  # so that `put` never blocks
@@ -130,10 +118,8 @@ class QueryQueue:
             fail([pending], shutting_down())
 
     def next_batch(self) -> list[QueuedQuery]:
-        """Tokenize the queries that have arrived, and take a batch; waits if there is none. Empty when closed.
-
-        Queries whose caller has left are skipped.
-        """
+        """Tokenize the queries that have arrived, and take a batch; waits if there is none. Empty when closed."""
+        # Queries whose caller has left are skipped.
         batch: list[QueuedQuery] = []
         with self._taking:
             while not (batch or self.closed):
@@ -200,10 +186,8 @@ class SearchQueue:
         self._draining = threading.Lock()
 
     def drain(self, queries: Sequence[QueuedQuery]) -> Iterator[list[QueuedQuery]]:
-        """Add queries, and yield groups until none waits, including queries that other threads add meanwhile.
-
-        Yields nothing while another thread is draining, which takes these queries as well.
-        """
+        """Add queries, and yield groups until none waits, including queries that other threads add meanwhile."""
+        # Yields nothing while another thread is draining, which takes these queries as well.
         self._waiting.extend(queries)
         # Checked again after the lock is released: a thread that added queries in between found it locked.
         while self._waiting and self._draining.acquire(blocking=False):

@@ -43,22 +43,16 @@ _HEAD = struct.Struct("<QB")  # of a reply's bytes: the key of its query, and th
 _STAGES: tuple[Stage | None, ...] = (None, "first", "second")
 _CODES = [*product(_STAGES, (None, *NotComparable))]
 NOT_COMPARED: Float32 = np.zeros(0, dtype=np.float32)
-# The square of a vector's length: queries have unit length, or 0 if a text has no token.
-_MAX_SQUARED_LENGTH = 1.01
 _ROUNDING = 0.01  # more than that of a score
-# Bits of the byte after a cached vector: how the encoder read the query.
-_TRUNCATED_BIT, _UNREADABLE_BIT = 1, 2
 
 
 class ReplyForm(Protocol):
     """How an API writes a reply. Its `repr` is part of the cache key, so it must have all that changes the output."""
 
     def write(self, answer: Answer, documents: Sequence[Document], manifest: Manifest) -> Mapping[str, Written]:
-        """Return the JSON object to send for an answer and the documents of its results.
-
-        Two fields are filled in when the reply is sent. QUERY_ID_FIELD and DRIFT_FIELD stand for them; they may be
-        placed anywhere, any number of times.
-        """
+        """Return the JSON object to send for an answer and the documents of its results."""
+        # Two fields are filled in when the reply is sent. QUERY_ID_FIELD and DRIFT_FIELD stand for them; they
+        # may be placed anywhere, any number of times.
         ...
 
 
@@ -134,45 +128,26 @@ def search_fields(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SearchRecord:
-    """An answered search, as it is cached.
+    """An answered search, as it is cached."""
 
-    Attributes:
-        body: The reply as JSON, see `write_body`.
-        results: (n,) RESULT, the documents in the reply.
-        similarities: (K + r,) float32: those of the calibration's K results before the cut, then those of random
-            documents, or the mean scores of the components of a retriever; empty if they are not comparable.
-        uncut_kept: How many of the calibration's K results are kept.
-        considered: Number of documents considered.
-        explored: Number of results that only exploration shows.
-        reason: Why no document is kept.
-        stage: See Answer.
-        not_comparable: See Answer.
-        ids: Ids of the results if the release has no documents, so that `results` cannot lead to them; else None.
-        passing: Whether the next equal query may get a better reply: a second stage was not in time.
-    """
-
-    body: bytes
-    results: Results
+    body: bytes  # the reply as JSON, see `write_body`
+    results: Results  # (n,) RESULT, the documents in the reply
+    # (K + r,) float32: those of the calibration's K results before the cut, then those of random documents, or
+    # the mean scores of the components of a retriever; empty if they are not comparable
     similarities: Float32
-    uncut_kept: int
+    uncut_kept: int  # how many of the calibration's K results are kept
     considered: int
-    explored: int
+    explored: int  # number of results that only exploration shows
     reason: Reason | GateReason | None
     stage: Stage | None = None
     not_comparable: NotComparable | None = None
+    # ids of the results if the release has no documents, so that `results` cannot lead to them; else None
     ids: tuple[str, ...] | None = None
-    passing: bool = False
+    passing: bool = False  # whether the next equal query may get a better reply: a second stage was not in time
 
     @classmethod
     def of(cls, query: Query, answer: Answer, random: Float32, body: bytes) -> Self:
-        """Take what is kept of an answer; arrays are copied, so that those of the batch can be freed.
-
-        Args:
-            query: The query as the encoder read it.
-            answer: Its answer.
-            random: Similarities of the query with random documents, (r,) float32.
-            body: The reply as JSON, see `write_body`.
-        """
+        """Take what is kept of an answer, with (r,) similarities to random documents; arrays are copied to be freed."""
         results = np.empty(len(answer.positions), dtype=RESULT)
         results["position"], results["score"] = answer.positions, answer.scores
         results["rank"], results["propensity"] = answer.ranks, answer.propensities
@@ -209,32 +184,21 @@ def gate_record(query: Query, reply: GateReply) -> SearchRecord:
 
 
 def id_number(document_id: str) -> int:
-    """Return a number below 2³¹ for the id of a document without a position, equal in every replica.
-
-    A reply of 100 results holds an id that it did not show with a probability of 100/2³¹.
-    """
+    """Return a number below 2³¹ for the id of a document without a position, equal in every replica."""
+    # A reply of 100 results holds an id that it did not show with a probability of 100/2³¹.
     return int.from_bytes(hashlib.sha256(document_id.encode()).digest()[:4]) >> 1
 
 
 def random_documents(manifest: ReleaseManifest) -> int:
-    """Return the number of random documents that each query is compared with, for ROE.
-
-    None if the release has no documents, and one if a second stage has to score it, which takes milliseconds.
-    """
+    """Return the number of random documents that each query is compared with, for ROE."""
+    # None if the release has no documents, and one if a second stage has to score it, which takes milliseconds.
     if (searchable := manifest.searchable) is None:
         return 0
     return RANDOM_DOCUMENTS if searchable.second_stage is None else 1
 
 
 class ShownReply(NamedTuple):
-    """What is kept of a reply so that it can be judged.
-
-    Attributes:
-        results: (n,) RESULT.
-        key: Key of the query, see `query_key`.
-        stage: See Answer.
-        not_comparable: See Answer.
-    """
+    """What is kept of a reply so that it can be judged."""
 
     results: Results
     key: int
@@ -252,13 +216,8 @@ class ShownReply(NamedTuple):
 
     @classmethod
     def read(cls, stored: bytes, documents: int, max_score: float) -> Self:
-        """Parse the bytes of `pack`.
-
-        `documents` is the number of documents of the release, MAX_NUMBER if it has none.
-
-        Raises:
-            ValueError: If no reply shows such results.
-        """
+        """Parse the bytes of `pack`."""
+        # `documents` is the number of documents of the release, MAX_NUMBER if it has none.
         try:
             key, code = _HEAD.unpack_from(stored)
             shown = np.frombuffer(stored[_HEAD.size :], dtype=RESULT)
@@ -271,39 +230,3 @@ class ShownReply(NamedTuple):
         if not valid or not (np.abs(shown["score"]) <= max_score + _ROUNDING).all():  # false for NaN as well
             raise ValueError("no documents that a reply could show")
         return reply
-
-
-def flagged_vector(query: Query, vector: Float32) -> bytes:
-    """Return a query's vector, and a byte with a bit for each flag of how the encoder read it."""
-    return vector.tobytes() + bytes([_TRUNCATED_BIT * query.truncated | _UNREADABLE_BIT * query.unreadable])
-
-
-def read_vector(stored: object, query: Query, dimension: int) -> tuple[Query, Float32] | None:
-    """Parse the bytes of `flagged_vector`; returns the query as the encoder read it, and its vector, (d',) float32.
-
-    Returns None for a value that no query can have.
-    """
-    if not isinstance(stored, bytes) or len(stored) != 4 * dimension + 1:
-        return None
-    flags = stored[-1]
-    vector: Float32 = np.frombuffer(stored, dtype=np.float32, count=dimension)
-    with np.errstate(over="ignore"):
-        if flags > _TRUNCATED_BIT | _UNREADABLE_BIT or not np.dot(vector, vector) <= _MAX_SQUARED_LENGTH:  # or NaN
-            return None
-    if flags:
-        query = replace(query, truncated=bool(flags & _TRUNCATED_BIT), unreadable=bool(flags & _UNREADABLE_BIT))
-    return query, vector
-
-
-def position_bytes(positions: NDArray[np.int64]) -> bytes:
-    """Return positions of documents, (n,) int64, as bytes."""
-    return positions.astype(np.int32).tobytes()
-
-
-def read_positions(stored: bytes) -> NDArray[np.int64]:
-    """Parse the bytes of `position_bytes`.
-
-    Raises:
-        ValueError: If the length is not a multiple of 4.
-    """
-    return np.frombuffer(stored, dtype=np.int32).astype(np.int64)

@@ -33,24 +33,15 @@ from taugate.service.runtime.resources import search_in_background
 
 @dataclass(frozen=True)
 class TwoStages:
-    """How a release with two stages answers.
+    """How a release with two stages answers."""
 
-    Attributes:
-        seconds: Time after a query's arrival at which it gets the first stage's results; None waits for the second.
-        observe: Called with each answer.
-    """
-
+    # time after a query's arrival at which it gets the first stage's results; None waits for the second
     seconds: float | None = None
     observe: Callable[[Answer], object] = lambda answer: None
 
 
 class SearchPipeline:
-    """The threads that search one release, and the queues between them.
-
-    Attributes:
-        release: The release.
-        single_threaded: The release's retriever with an encoder on one thread.
-    """
+    """The threads that search one release, and the queues between them."""
 
     # Tokens encoded together, about 28 queries of 18 tokens. More would gain little or nothing: the encoder is hardly
     # faster per query beyond 16 queries (benchmarks/results/serving.md), and each query waits for its whole batch.
@@ -69,21 +60,13 @@ class SearchPipeline:
         observe_batch: Callable[[int], object] = lambda queries: None,
         two_stages: TwoStages = TwoStages(),
     ) -> None:
-        """Start the threads. The caller closes the release after calling `close`.
-
-        Args:
-            release: A loaded release.
-            encoder_threads: Batches encoded at the same time.
-            search_threads: FAISS's threads for one search.
-            observe: Called with the name, the begin and the end of each stage.
-            observe_batch: Called with the number of queries encoded together.
-            two_stages: How a release with two stages answers.
-        """
+        """Start the threads. The caller closes the release after calling `close`."""
         self.release = release
         self._observe, self._observe_batch = observe, observe_batch
         self._two_stages = two_stages
         self._random_documents = random_documents(release.manifest)
         self._retriever = release.retriever
+        # the release's retriever with an encoder on one thread
         self.single_threaded = release.retriever.single_threaded() if encoder_threads > 1 else release.retriever
         self._search_threads = search_threads
         self._rng = np.random.default_rng(release.manifest.bootstrap.seed)
@@ -102,35 +85,21 @@ class SearchPipeline:
         self._explanations = ThreadPoolExecutor(1, "taugate-explain", search_in_background, (search_threads,))
 
     async def search(self, query: Query, vector: Float32 | None, write: Write) -> SearchRecord:
-        """Search for a query, which is encoded unless it has a vector; returns the record that `write` makes.
-
-        If the caller is cancelled before the query's turn, no work is done.
-
-        Raises:
-            NotReady: If the pipeline is closed before the query's turn.
-            Exception: Any error of the batch that the query was in.
-        """
+        """Search for a query, which is encoded unless it has a vector; returns the record that `write` makes."""
+        # If the caller is cancelled before the query's turn, no work is done.
         queued = QueuedQuery(query, vector, write)
         self._queue.put(queued)
         return await queued.result
 
     def rescore(self, query: Query, vector: Float32, positions: NDArray[np.int64], write: Write) -> SearchRecord:
-        """Rebuild the record of an earlier search; see Retriever.rescore.
-
-        Raises:
-            ValueError: If the positions are not those of an earlier search.
-        """
+        """Rebuild the record of an earlier search; see Retriever.rescore."""
         answer = self._retriever.rescore(query, vector, positions)
         compared = self._retriever.with_words([query.text], vector[None])
         (random,) = self._random_similarities([query], compared, [answer], [None], self._rescore_rng)
         return write(query, vector, answer, random)
 
     async def explain(self, query: Query, document_id: str) -> Explanation:
-        """Explain how a search treats a document; see retrieval.explanation for the arguments and errors.
-
-        Raises:
-            NotReady: If the pipeline is closed.
-        """
+        """Explain how a search treats a document; see retrieval.explanation for the arguments and errors."""
         try:
             explanation = self._explanations.submit(self._explain, query, document_id)
         except RuntimeError as error:
@@ -224,10 +193,9 @@ class SearchPipeline:
         deadlines: Sequence[float | None],
         rng: np.random.Generator,
     ) -> Sequence[Float32]:
-        """Compare queries with random documents, for ROE; with a second stage, by its scores.
-
-        A second stage scores one document, of queries that drift detection compares, and none if it is not in time.
-        """
+        """Compare queries with random documents, for ROE; with a second stage, by its scores."""
+        # A second stage scores one document, of queries that drift detection compares, and none if it is not
+        # in time.
         index, second = self._retriever.index, self._retriever.second
         # With a second stage, by the queries' own deadlines, because their replies wait for this.
         rows = [row for row, answer in enumerate(answers) if second is None or answer.uncut is not None]
@@ -245,10 +213,8 @@ class SearchPipeline:
 
 
 def observing(observe: Observe, traces: Sequence[Trace | None]) -> Observe:
-    """Return a function that observes a stage, and adds it to the trace of every request in a batch that has one.
-
-    Each request gets the times of the whole batch, because it waited for all of it.
-    """
+    """Return a function that observes a stage, and adds it to the trace of every request in a batch that has one."""
+    # Each request gets the times of the whole batch, because it waited for all of it.
     traced = {trace for trace in traces if trace is not None}
     if not traced:
         return observe

@@ -49,6 +49,8 @@ _TRACEPARENT = re.compile(rb"(?!ff)([0-9a-f]{2})-(?!0{32})([0-9a-f]{32})-(?!0{16
 # Per request. A batch of 64 queries, the default TAUGATE_MAX_BATCH, has 192 if no two queries share a stage.
 _MAX_STAGES = 256
 _SPAN_SECONDS = 2.0  # for the last spans when the process ends; the exporter itself would retry for ten and more
+# OpenTelemetry's conventions for generative AI, of which none is stable yet: the operation of a stage.
+_GEN_AI, _OPERATIONS = "gen_ai_latest_experimental", {"encode": "embeddings", "search": "retrieval"}
 _SPAN_NAMES = {"filter": "cut"}  # other spans have the names of stages in taugate_stage_duration_seconds
 
 
@@ -78,8 +80,8 @@ def text_line(record: logging.LogRecord) -> bytes:
 class LineLogHandler(QueueHandler):
     """Queues records as lines, and drops them while the queue is full; `on_drop` is called for each dropped line.
 
-    The queue is a SimpleQueue whose length is checked here: queue.Queue has a limit, but its locks are Python code that
-    every request would run.
+    The queue is a SimpleQueue whose length is checked here: queue.Queue has a limit, but its locks are Python code
+    that every request would run.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -114,8 +116,8 @@ class LineLogHandler(QueueHandler):
 class _LineWriter(QueueListener):
     """Writes lines in batches ten times a second, and at once if `hurry` is set.
 
-    A thread that woke up for each line would take the interpreter lock from the event loop each time, which would get
-    it back late in a busy process. kill -9 loses the last tenth of a second.
+    A thread that woke up for each line would take the interpreter lock from the event loop each time, which would
+    get it back late in a busy process. kill -9 loses the last tenth of a second.
     """
 
     def __init__(self, lines: "queue.SimpleQueue[bytes | None]", descriptor: int) -> None:
@@ -192,17 +194,11 @@ def count_dropped_lines(count: Callable[[], object]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class SpanRef:
-    """A reference to a span.
+    """A reference to a span."""
 
-    Attributes:
-        trace_id: 32 hexadecimal digits.
-        span_id: 16 hexadecimal digits.
-        sampled: Whether the trace is recorded.
-    """
-
-    trace_id: str
-    span_id: str
-    sampled: bool
+    trace_id: str  # 32 hexadecimal digits
+    span_id: str  # 16 hexadecimal digits
+    sampled: bool  # whether the trace is recorded
 
     @classmethod
     def of(cls, headers: Iterable[tuple[bytes, bytes]]) -> Self | None:
@@ -238,10 +234,8 @@ class Trace:
         self.stages: list[_Stage] = []
 
     def add(self, name: str, began: float, ended: float, queries: int) -> None:
-        """Add a stage by its name in the metrics, and the readings of time.perf_counter() at its begin and its end.
-
-        `queries` is the number of queries that were processed together.
-        """
+        """Add a stage by its name in the metrics, and the readings of time.perf_counter() at its begin and its end."""
+        # `queries` is the number of queries that were processed together.
         if len(self.stages) < _MAX_STAGES:
             self.stages.append(_Stage(name, self.unix_time(began), self.unix_time(ended), queries))
 
@@ -251,11 +245,7 @@ class Trace:
 
 
 def check_installed(endpoint: str | None) -> None:
-    """Check that OpenTelemetry is installed if there is an endpoint, the URL of a collector.
-
-    Raises:
-        InputError: If OpenTelemetry is not installed.
-    """
+    """Check that OpenTelemetry is installed if there is an endpoint, the URL of a collector."""
     try:
         installed = endpoint is None or find_spec("opentelemetry.exporter.otlp.proto.http") is not None
     except ModuleNotFoundError:  # a parent package is missing
@@ -283,7 +273,8 @@ class Tracer:
     """Sends spans in the background. If the collector does not respond, spans are dropped, and no request waits.
 
     OpenTelemetry's own variables apply as well: OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES, OTEL_TRACES_SAMPLER,
-    OTEL_BSP_*, and OTEL_EXPORTER_OTLP_* except for the endpoint.
+    OTEL_BSP_*, and OTEL_EXPORTER_OTLP_* except for the endpoint. OTEL_SEMCONV_STABILITY_OPT_IN adds what the
+    conventions for generative AI name.
     """
 
     def __init__(self, endpoint: str) -> None:
@@ -302,6 +293,8 @@ class Tracer:
             BatchSpanProcessor(OTLPSpanExporter(endpoint=f"{endpoint.rstrip('/')}/v1/traces"))
         )
         self._tracer = self._provider.get_tracer("taugate", version("taugate"))
+        opted_in = os.environ.get("OTEL_SEMCONV_STABILITY_OPT_IN", "").replace(" ", "").split(",")
+        self._operations = _OPERATIONS if _GEN_AI in opted_in else {}
 
     def begin(self, caller: SpanRef | None) -> Trace:
         """Begin the trace of a request. It is the current trace in this task and in the tasks that it starts."""
@@ -329,7 +322,10 @@ class Tracer:
         if span.is_recording():
             context = set_span_in_context(span)
             for stage in trace.stages:
-                name, attributes = _SPAN_NAMES.get(stage.name, stage.name), {"taugate.queries": stage.queries}
+                name = _SPAN_NAMES.get(stage.name, stage.name)
+                attributes: dict[str, str | int] = {"taugate.queries": stage.queries}
+                if operation := self._operations.get(stage.name):
+                    attributes["gen_ai.operation.name"] = operation
                 self._tracer.start_span(name, context, attributes=attributes, start_time=stage.began).end(stage.ended)
             if completed.status >= 500:
                 span.set_attribute("error.type", str(completed.status))

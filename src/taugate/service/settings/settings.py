@@ -36,7 +36,12 @@ from taugate.service.settings.groups import (
 PREFIX = "TAUGATE_"
 
 # Variables that other parts of Taugate read, and those that Kubernetes sets in pods if a Service is named "taugate".
-_OTHER_VARIABLES = frozenset({"TAUGATE_CACHE", "TAUGATE_DATA", "TAUGATE_HOST_PORT", "TAUGATE_SIGNING_PASSPHRASE"})
+_OTHER_VARIABLES = frozenset(
+    {
+        *("TAUGATE_BY", "TAUGATE_CACHE", "TAUGATE_DATA", "TAUGATE_HOST_PORT"),
+        *("TAUGATE_SIGNING_KEY", "TAUGATE_SIGNING_PASSPHRASE"),
+    }
+)
 _OF_KUBERNETES = ("TAUGATE_PORT_", "TAUGATE_SERVICE_")
 _MAX_SHOWN = 60  # characters of a value in an error
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from taugate.calibration.comparison.measures import general_set
-from taugate.calibration.export.probes import PROBES
+from taugate.calibration.export.model_folder import PROBES
 from taugate.policy.arrays import Float32
 from taugate.release.adaptation import WhiteningRecord
 from taugate.release.encoder import LAYOUT, MODEL

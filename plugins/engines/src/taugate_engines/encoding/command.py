@@ -7,8 +7,7 @@ import click
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from taugate.calibration.encoding.endpoint_source import EndpointOptions
-from taugate.calibration.encoding.input_options import InputOptions
+from taugate.calibration.encoding.encoder_options import EndpointOptions, InputOptions
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, RequestedEncoder
 from taugate.cli.terminal.options import Appearance, AsJson, command_of, option, part
 from taugate.cli.terminal.output import print_result, say_labelled
@@ -78,4 +77,5 @@ def _given(options: InputOptions | EndpointOptions) -> str:
     return "".join(f" {name} {value}" for name, value in given.items())
 
 
-command = command_of("encode", run, EncodeOptions, max_length=Appearance("TOKENS"))
+_KEYS = (*InputOptions.fields(), "dimensions", "encoder_key_file", "ray_address")
+command = command_of("encode", run, EncodeOptions, keys=_KEYS, max_length=Appearance("TOKENS"))

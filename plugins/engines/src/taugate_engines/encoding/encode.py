@@ -6,7 +6,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from taugate.calibration.encoding.endpoint_source import announce
+from taugate.calibration.encoding.encoder_options import announce
 from taugate.calibration.encoding.shards import (
     SHARD_ROWS,
     CorpusShard,

@@ -12,7 +12,7 @@ from engines_tests.calibration.conftest import OPTIONS as LOSS
 from engines_tests.calibration.conftest import TEXTS, with_milvus_lite
 from taugate.calibration.acceptance import accept
 from taugate.calibration.encoding import sharded_vectors
-from taugate.calibration.engines.search import ProposedIndex
+from taugate.calibration.engines import ProposedIndex
 from taugate.calibration.progress import Job
 from taugate.cli import main as cli
 from taugate.data.beir import read_dataset

@@ -7,7 +7,7 @@ import pytest
 
 from engines_tests.servers import running
 from taugate.calibration.encoding.shards import SHARD_ROWS
-from taugate.calibration.engines.upload import stored_documents
+from taugate.calibration.engines import stored_documents
 from taugate.calibration.progress import Job
 from taugate.errors import ReleaseError
 from taugate.release.engine import EngineRecord, GraphParameters

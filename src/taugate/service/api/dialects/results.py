@@ -42,10 +42,8 @@ FilterValue = Annotated[_Scalar | Annotated[list[_Scalar], Field(min_length=1)],
 
 
 def dialect_scores(answer: Answer) -> list[float]:
-    """Return the relevance of each result if the release models it, else its score, limited to 0…1.
-
-    The products whose API this is expect that range; scores with a lexical part may be above it.
-    """
+    """Return the relevance of each result if the release models it, else its score, limited to 0…1."""
+    # The products whose API this is expect that range; scores with a lexical part may be above it.
     if answer.relevance is not None:
         return [*map(shortest_decimal, answer.relevance)]
     return [min(max(0.0, shortest_decimal(score)), 1.0) for score in answer.scores]
@@ -54,32 +52,22 @@ def dialect_scores(answer: Answer) -> list[float]:
 def tightened(
     answer: Answer, documents: Sequence[Document], threshold: float | None
 ) -> tuple[list[tuple[Document, float]], str | None]:
-    """Return the documents of the results that score at least a threshold, with their scores; else the reason.
-
-    The threshold is in units of `dialect_scores`; None and 0 keep every result.
-    """
+    """Return the documents of the results that score at least a threshold, with their scores; else the reason."""
+    # The threshold is in units of `dialect_scores`; None and 0 keep every result.
     scored = zip(documents, dialect_scores(answer), strict=True)
     results = [(document, score) for document, score in scored if not threshold or score >= threshold]
     return results, None if results else answer.reason or "all_below_threshold"
 
 
 def parsed_condition(field: str, comparison: object) -> Filter:
-    """Parse a condition on one field, in the syntax of /search.
-
-    Raises:
-        PydanticCustomError: If the condition is invalid.
-    """
+    """Parse a condition on one field, in the syntax of /search."""
     if field in _RESERVED:
         raise PydanticCustomError("filter", "{name} is an operator, not a field", {"name": field})
     return read_filter({field: comparison}) or ()
 
 
 def combined_filter(filters: list[Filter], *, any_of: bool) -> Filter:
-    """Combine one or more filters, all of which must hold, or at least one if `any_of`.
-
-    Raises:
-        PydanticCustomError: If the combined filter is too large.
-    """
+    """Combine one or more filters, all of which must hold, or at least one if `any_of`."""
     if any_of:
         return check_size(AnyOf.of(filters))
     return check_size(all_of(*(part for conditions in filters for part in conditions)))

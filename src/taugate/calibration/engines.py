@@ -1,11 +1,7 @@
-"""Uploads a corpus to an engine once for all releases that share it, and reads it back, checked shard by shard.
-
-The name of a collection is a digest of its contents, so a finished collection that verifies is reused. An unfinished
-one is dropped and uploaded again.
-"""
+"""A corpus that is not in memory: searched shard by shard or by an engine, and uploaded to the engine."""
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -13,6 +9,7 @@ from pathlib import Path
 from typing import Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from taugate.calibration.encoding.cache import CorpusChanges, CorpusDigests, ReusableVectors
 from taugate.calibration.encoding.sharded_vectors import ShardedVectors
@@ -20,9 +17,11 @@ from taugate.calibration.encoding.shards import SHARD_ROWS
 from taugate.calibration.progress import Job
 from taugate.data.beir import Dataset
 from taugate.errors import EngineUnavailable, ReleaseError, TaugateError
+from taugate.policy.arrays import Float32, HybridVectors, QueryVectors, StoredVectors, dense_of
 from taugate.release.engine import EngineKind, EngineRecord
 from taugate.release.layout import TEXTS
 from taugate.release.manifest import Manifest, ReleaseManifest
+from taugate.retrieval.documents.filters import Filter
 from taugate.retrieval.documents.metadata import FieldTypesWriter
 from taugate.retrieval.documents.store import Document, DocumentStore, read_document
 from taugate.retrieval.encoder.encoder import ExportedEncoder
@@ -36,12 +35,162 @@ from taugate.retrieval.engines.connect import (
     shard_digest,
 )
 from taugate.retrieval.engines.corpus import collection_index, open_corpus
-from taugate.retrieval.engines.engine import Engine, Rows, external
+from taugate.retrieval.engines.engine import Collection, Engine, Positions, Rows, external
 from taugate.retrieval.engines.filters import filterable
-from taugate.retrieval.engines.search import EngineIndex
+from taugate.retrieval.engines.search import EngineIndex, EngineSearch, score_members
+from taugate.retrieval.index.flat import FlatIndex, best_of
+from taugate.retrieval.index.hybrid import HybridIndex, Scored, require_words
+from taugate.retrieval.index.lexical import LexicalIndex
+from taugate.retrieval.index.top_k import DocumentSubset, Observe, TopK
 from taugate.retrieval.reader import Release
+from taugate.retrieval.vectors import pair_similarity, rounding_bound, similarity
 
-_TIMEOUT = 120.0  # seconds for one call, or for the 4,096 rows of a sample
+_TIMEOUT = 120.0  # seconds for one batch of queries, one call, or the 4,096 rows of a sample
+_QUERIES = 512  # queries compared with a block at a time: with 8,192 documents, 16 MB
+
+
+class ShardedIndex:
+    """Exact search of (N, d) vectors that are read block by block; an Index.
+
+    The result is that of a FlatIndex of all vectors, to the bit.
+    """
+
+    def __init__(self, vectors: StoredVectors) -> None:
+        self.stored = vectors
+
+    @property
+    def dimension(self) -> int:
+        """Length of a query's vector."""
+        return self.stored.shape[1]
+
+    def __len__(self) -> int:
+        return self.stored.shape[0]
+
+    def score(self, queries: QueryVectors, positions: NDArray[np.int64]) -> Float32:
+        """See Scorer.score."""
+        return pair_similarity(dense_of(queries), self.stored, positions)
+
+    def search(self, queries: QueryVectors, k: int) -> TopK:
+        """See Searchable.search; reads all vectors once."""
+        dense = dense_of(queries)
+        return self.search_blocks(lambda first, block: FlatIndex.build(block).search(dense, k), len(dense), k)
+
+    def search_blocks(self, search: Callable[[int, Float32], TopK], queries: int, k: int) -> TopK:
+        """Return the k best documents of a number of queries from the k best of every block.
+
+        Args:
+            search: Searches a block, given the position of its first vector; positions in results count from there.
+        """
+        best = TopK(np.empty((queries, 0), np.float32), np.empty((queries, 0), np.int64))
+        for first, block in self.stored.blocks():
+            results = search(first, block)
+            # Earlier blocks come first, and ties within a block are in order, so ties go to the lower position.
+            scores = np.concatenate([best.scores, results.scores], axis=1)
+            best = best_of(np.concatenate([best.positions, results.positions + first], axis=1), scores, k)
+        return best
+
+    def search_within(self, queries: QueryVectors, k: int, within: DocumentSubset) -> TopK:
+        """See Index.search_within; scores the whole subset."""
+        return score_members(self, queries, k, within)
+
+
+class ShardedHybridIndex(HybridIndex):
+    """Exact search of a ShardedIndex by a score with a lexical part; an Index.
+
+    The result is that of a HybridIndex of all vectors, to the bit.
+
+    Attributes:
+        weight: Weight w of the share, above 0.
+    """
+
+    vectors: ShardedIndex
+
+    def __init__(self, vectors: ShardedIndex, lexical: LexicalIndex, weight: float) -> None:
+        super().__init__(vectors, lexical, weight)
+        # Rounding of the cosine, then of two sums of at most 1 + w.
+        self._bound = rounding_bound(vectors.dimension) + (1 + weight) * 2.0**-23
+
+    def search(self, queries: QueryVectors, k: int) -> TopK:
+        """See Searchable.search; reads all vectors once."""
+        hybrid = require_words(queries)
+
+        def search(first: int, block: Float32) -> TopK:
+            shape = len(hybrid), min(k, len(block))
+            best = TopK(np.empty(shape, np.float32), np.empty(shape, np.int64))
+            for start in range(0, len(hybrid), _QUERIES):
+                for row, cosines in enumerate(hybrid.dense[start : start + _QUERIES] @ block.T, start):
+                    top = self._best_of_block(hybrid[row : row + 1], cosines, k, first, block)
+                    best.scores[row], best.positions[row] = top.scores, top.positions
+            return best
+
+        return self.vectors.search_blocks(search, len(hybrid), k)
+
+    def search_within(self, queries: QueryVectors, k: int, within: DocumentSubset) -> TopK:
+        """See Index.search_within; scores the whole subset."""
+        return score_members(self, queries, k, within)
+
+    def _best_of_block(
+        self, query: HybridVectors, rough_cosines: Float32, k: int, first: int, block: Float32
+    ) -> Scored:
+        """Return the best of the m documents of a block; positions count from its first one.
+
+        Args:
+            rough_cosines: (m,) float32 dot products with rounding errors.
+            first: Position of the block's first document.
+            block: (m, d) vectors.
+        """
+        weighted = np.float32(self.weight) * self.lexical.range_shares(query.terms[0], first, first + len(block))
+        rough = rough_cosines + weighted
+        k = min(k, len(block))
+        kth = np.partition(rough, len(block) - k)[len(block) - k]
+        candidates = np.flatnonzero(rough >= kth - 2 * self._bound)
+        cosines = similarity(query.dense, block[candidates][None])[0]
+        return Scored(candidates, cosines + weighted[candidates]).best(k)
+
+
+class ProposedIndex(EngineIndex):
+    """An engine's collection as a calibration searches it; an Index.
+
+    Pairs are scored from the encoded vectors, which equal the uploaded ones.
+
+    Args:
+        vectors: (N, d), as uploaded.
+    """
+
+    def __init__(self, engine: Engine, record: EngineRecord, vectors: StoredVectors) -> None:
+        collection = engine.collection(record.collection, record.breadth, time.monotonic() + _TIMEOUT)
+        super().__init__(collection, record.rows, _TIMEOUT)
+        self._stored = vectors
+
+    def score(self, queries: QueryVectors, positions: NDArray[np.int64]) -> Float32:
+        """See Scorer.score."""
+        return pair_similarity(dense_of(queries), self._stored, positions)
+
+    def begin(self, query_filter: Filter, observe: Observe, listed: int = 0) -> EngineSearch:
+        """See EngineIndex.begin."""
+        return _StoredSearch(self._stored, self._collection, len(self), query_filter, observe, listed)
+
+
+class _StoredSearch(EngineSearch):
+    """A search that reads vectors from the encoded corpus instead of the engine."""
+
+    def __init__(
+        self,
+        vectors: StoredVectors,
+        collection: Collection,
+        count: int,
+        query_filter: Filter,
+        observe: Observe,
+        listed: int,
+    ) -> None:
+        super().__init__(collection, count, query_filter, _TIMEOUT, observe, listed)
+        self._stored = vectors
+
+    def vectors(self, positions: Positions) -> Float32:
+        """See EngineSearch.vectors."""
+        return self._stored[positions]
+
+
 _CONNECT_TIMEOUT = 30.0  # seconds
 _SHARD_TIMEOUT = 1800.0  # seconds for one shard
 _POLL = 1.0  # seconds between two checks of replicas that lag behind
@@ -61,13 +210,7 @@ def connect_engine(kind: EngineKind) -> Engine | None:
 
 @dataclass(frozen=True)
 class UploadedCorpus:
-    """An encoded corpus in the collection of an engine.
-
-    Attributes:
-        engine: The engine.
-        record: Record of the collection.
-        vectors: Vectors of the documents, as uploaded.
-    """
+    """An encoded corpus in the collection of an engine."""
 
     engine: Engine
     record: EngineRecord
@@ -82,29 +225,14 @@ class UploadedCorpus:
 
 
 def corpus_rows(spool: Path, vectors: ShardedVectors) -> Iterator[tuple[int, Rows]]:
-    """Yield the position of each shard's first row and its rows.
-
-    Args:
-        spool: Folder with the texts, as DocumentWriter wrote them.
-        vectors: Vectors of the same documents.
-    """
+    """Yield the position of each shard's first row and its rows."""
     with (spool / TEXTS).open("rb") as file:  # not memory-mapped, which would count as memory of this process
         for first, block in vectors.blocks():
             yield first, Rows(block, [read_document(line) for line in islice(file, len(block))])
 
 
 def engine_record(kind: EngineKind, spool: Path, vectors: ShardedVectors, job: Job) -> EngineRecord:
-    """Compute the record of a corpus for an engine before its upload, reading the corpus once.
-
-    Args:
-        kind: Kind of engine.
-        spool: As for `corpus_rows`.
-        vectors: As for `corpus_rows`.
-        job: Shows the progress.
-
-    Raises:
-        InputError: If no engine can filter a document exactly.
-    """
+    """Compute the record of a corpus for an engine before its upload, reading the corpus once."""
     count, dimension = vectors.shape
     positions, sample = sampled_positions(count), SampleDigest()
     shards: list[str] = []
@@ -133,13 +261,6 @@ def ensure_uploaded(engine: Engine, record: EngineRecord, spool: Path, vectors: 
     """Make sure that the engine holds the collection of a record, finished and verified.
 
     After an error, an unfinished upload is dropped.
-
-    Args:
-        engine: The engine.
-        record: Record of the corpus.
-        spool: As for `corpus_rows`.
-        vectors: As for `corpus_rows`.
-        job: Reports progress and warnings, and times the stages.
 
     Raises:
         EngineUnavailable: If the engine does not respond.
@@ -231,11 +352,6 @@ def stored_documents(index: EngineIndex, record: EngineRecord, job: Job) -> Iter
 
     Vectors are read with the documents, so an altered vector is detected before it gets into another release.
 
-    Args:
-        index: Index of the collection.
-        record: Record in the release.
-        job: Shows the progress.
-
     Raises:
         EngineUnavailable: If the engine does not respond.
         ReleaseError: If a shard is not what was uploaded.
@@ -260,18 +376,8 @@ def vectors_reusable_from_current(
 
     With an engine there is no cache of embeddings; its collection serves as one.
 
-    Args:
-        parent: Manifest of the current release, None without one.
-        encoder: Document encoder of the new release.
-        kind: Kind of engine.
-        dataset: The data set.
-        job: Reports progress and warnings, and times the stages.
-
     Returns:
         The vectors; None if there are none, in which case all documents are encoded.
-
-    Raises:
-        EngineUnavailable: If the engine does not respond.
     """
     current = None if parent is None else parent.searchable
     if current is None or current.engine is None or current.engine.kind != kind:

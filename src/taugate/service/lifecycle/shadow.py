@@ -1,5 +1,6 @@
 """The running shadow answers a sample of the queries again, in a thread of low priority; differences are counted."""
 
+import asyncio
 import contextlib
 import logging
 import math
@@ -9,6 +10,7 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry
 
@@ -16,11 +18,14 @@ from taugate.errors import InputError
 from taugate.release.manifest import Manifest
 from taugate.retrieval.documents.store import Documents
 from taugate.retrieval.query import Answer, Query
-from taugate.retrieval.reader import Release
-from taugate.retrieval.retriever import Retriever
-from taugate.service.metrics import SHADOW_INFO, STAGE_SECONDS, MetricGroup, counter, gauge, histogram
-from taugate.service.pipeline.search import SearchPipeline
-from taugate.service.runtime.resources import search_in_background
+from taugate.service.lifecycle.loading import ReleaseLoader, log_failure, may_pass
+from taugate.service.metrics import SHADOW_INFO, STAGE_SECONDS, MetricGroup, Metrics, counter, gauge, histogram
+from taugate.service.runtime.resources import check_memory, search_in_background
+
+if TYPE_CHECKING:  # loads FAISS, which a service that only cuts results does not need
+    from taugate.retrieval.reader import Release
+    from taugate.retrieval.retriever import Retriever
+    from taugate.service.pipeline.search import SearchPipeline
 
 _log = logging.getLogger(__name__)
 
@@ -31,12 +36,8 @@ TopK = Mapping[str, bool]
 _MAX_WAITING = 100
 
 
-def answer(query: Query, retriever: Retriever, documents: Documents) -> tuple[TopK, float]:
-    """Answer a query with a release's retriever and documents; returns the top-K, and the seconds from text to results.
-
-    Raises:
-        InputError: If the filter names a field that none of its documents has.
-    """
+def answer(query: Query, retriever: "Retriever", documents: Documents) -> tuple[TopK, float]:
+    """Answer a query; returns the top-K of a release, and the seconds from the text to the results."""
     began = time.perf_counter()
     (query,), vectors = retriever.read([query])
     (cut,) = retriever.answer([query], vectors)
@@ -68,8 +69,8 @@ _TENTHS = tuple(tenth / 10 for tenth in range(11))
 class ShadowGauges(MetricGroup):
     """Metrics of one shadow, on a registry of its own.
 
-    The label `side` is `shadow`, or `current` for the active release, which answers the query again so that both run
-    under the same conditions.
+    The label `side` is `shadow`, or `current` for the active release, which answers the query again so that both
+    run under the same conditions.
     """
 
     _info = gauge(SHADOW_INFO, "The shadow release, compared with the one in service.", "release", "encoder", "policy")
@@ -129,7 +130,9 @@ class Shadow:
     `current`, the pipeline of the active release, may be replaced at any time.
     """
 
-    def __init__(self, release: Release, current: SearchPipeline, share: float, registry: CollectorRegistry) -> None:
+    def __init__(
+        self, release: "Release", current: "SearchPipeline", share: float, registry: CollectorRegistry
+    ) -> None:
         """Start the thread, which answers a share of the queries, 0…1; `close` closes the release on trial."""
         self.release = release
         self.current = current
@@ -153,10 +156,8 @@ class Shadow:
             self._gauges.count("skipped")
 
     def _can_answer(self, query: Query) -> bool:
-        """Return whether both releases can.
-
-        A vector means nothing to the encoder of another release, and a threshold to another score.
-        """
+        """Return whether both releases can."""
+        # A vector means nothing to the encoder of another release, and a threshold to another score.
         shadow, current = (release.manifest for release in (self.release, self.current.release))
         if query.threshold is not None and (shadow.scorer, shadow.policy.kind) != (current.scorer, current.policy.kind):
             return False
@@ -193,3 +194,57 @@ class Shadow:
         current_top, current_seconds = answer(query, self.current.single_threaded, current.documents)
         shadow_top, shadow_seconds = answer(shadow_query, self.release.retriever, self.release.documents)
         self._gauges.compare(current_top, shadow_top, (current_seconds, shadow_seconds))
+
+
+class Shadowing:
+    """The shadow release, if there is one. Belongs to one event loop."""
+
+    def __init__(self, loader: ReleaseLoader, metrics: Metrics, share: float) -> None:
+        """Answer a share of the queries, 0…1, with the shadow as well; with a share of 0 none is ever loaded."""
+        self._loader, self._metrics, self._share = loader, metrics, share
+        self.active: Shadow | None = None
+        self.refused: str | None = None  # id of the release that could not be loaded as the shadow
+
+    @property
+    def release_id(self) -> str | None:
+        """Id of the running shadow."""
+        return None if self.active is None else self.active.release.manifest.release_id
+
+    def is_behind(self, configured: str | None, active: str) -> bool:
+        """Return whether `renew` would change anything, given the ids of the configured shadow and of the release."""
+        if not self._share or (configured is not None and configured == self.refused):
+            return False
+        return (None if configured == active else configured) != self.release_id
+
+    async def renew(self, current: "SearchPipeline | None") -> None:
+        """Load the configured shadow, unless it is the active release itself, whose pipeline is `current`."""
+        # Without a pipeline, the active release cuts the results of another retriever, and has no shadow.
+        # Errors are logged and leave the service without a shadow, because searches do not depend on one.
+        if not self._share:
+            return
+        folder = None
+        try:
+            folder = await self._loader.shadow()
+            if current is None or (folder is not None and folder.name == current.release.manifest.release_id):
+                folder = None
+            name = None if folder is None else folder.name
+            if current is not None and self.active is not None and name == self.release_id:
+                self.active.current = current
+                return
+            await self.close()
+            if folder is not None and current is not None:
+                await asyncio.to_thread(check_memory, folder.parent / current.release.manifest.release_id, folder)
+                release = await self._loader.load(folder, threads=1)
+                self.active = Shadow(release, current, self._share, self._metrics.new_shadow_registry())
+                _log.info("shadow release loaded", extra={"fields": {"release": name}})
+            self.refused = None
+        except Exception as error:  # noqa: BLE001 (as the docstring says)
+            self.refused = None if folder is None or may_pass(error) else folder.name
+            log_failure("cannot load the shadow release", error)
+
+    async def close(self) -> None:
+        """Close the shadow and remove its metrics."""
+        shadow, self.active = self.active, None
+        if shadow is not None:
+            await asyncio.to_thread(shadow.close)
+            self._metrics.new_shadow_registry()
