@@ -28,6 +28,7 @@ from taugate.release.files import MeasuredFolder
 from taugate.release.golden import GoldenQuery
 from taugate.release.layout import (
     ENCODER_FOLDERS,
+    EVIDENCE,
     FIRST_STAGE_FOLDER,
     KNOWN_PAIRS,
     OUTCOMES,
@@ -54,7 +55,7 @@ from taugate.retrieval.rerank.stage import SecondStageRule
 from taugate.retrieval.retriever import Retriever
 
 # Copied unchanged, as the encoders are: the projection of queries and the scores of queries contain no document.
-_COPIED = frozenset({PROJECTION, REFERENCE, OUTCOMES})
+_COPIED = frozenset({EVIDENCE, PROJECTION, REFERENCE, OUTCOMES})
 # Fields of the manifest that the writer sets for each release.
 _MAX_LISTED = 3  # unknown documents that an error lists
 _REPORT = """<!doctype html>

@@ -4,6 +4,7 @@ import os
 import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -12,6 +13,7 @@ import orjson
 from taugate.errors import InputError, ReleaseError
 from taugate.registry.catalog import current_id, release_ids
 from taugate.release.layout import (
+    CHECK,
     MANIFEST,
     REPORT,
     SIGNATURE,
@@ -66,6 +68,7 @@ def write(releases: Path, draft: M, fill: Callable[[Path], None], *, parent: str
             (staging / MANIFEST).write_bytes(orjson.dumps(manifest.model_dump(), option=orjson.OPT_INDENT_2) + b"\n")
             _make_readable_and_sync(staging)
             publish_folder(staging, releases / manifest.release_id)
+            atomic_write(releases / CHECK, (files("taugate.release") / CHECK).read_bytes())
             sync_folder(releases)
     except OSError as error:
         raise OSError(f"{releases}: cannot write a release there ({error}); partial files were removed") from error
