@@ -1,24 +1,64 @@
-"""kill -9 of a process of a service with several: the others continue, it is replaced, and none is left behind.
-
-The tests share a service and run in this order.
-"""
+"""kill -9 of a service, or of a process of several, under load: nothing stays locked, and the next one answers."""
 
 import os
 import random
 import shutil
 import signal
+import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from taugate.registry.catalog import release_ids
+from taugate.registry.history import change_lock
+from taugate.registry.promotion import promote
+from taugate.registry.prune import prune
 from tests.faults.load import CLIENTS, NOT_CACHED, Load, answers, wait_until_gone
 from tests.prometheus_process import until
 from tests.service.conftest import Two
 from tests.service.process.test_workers import pids
 from tests.service_process import ServiceProcess
 
-pytestmark = pytest.mark.slow
+
+def both(two: Two, service: ServiceProcess) -> dict:
+    """Return the results of both releases; the old one is served afterwards."""
+    expected = {}
+    for name in (two.new, two.old):
+        promote(two.folder, name)
+        service.process.send_signal(signal.SIGHUP)
+        until(lambda name=name: service.http.get("/readyz").json()["release"] == name)
+        expected |= answers(service)
+    return expected
+
+
+@pytest.mark.slow
+def test_killed_service_restarts_cleanly(two: Two, rng: random.Random, rounds: int) -> None:
+    """The service is killed at random moments, also during a reload."""
+    with ExitStack() as services:
+        service = services.enter_context(ServiceProcess(two.folder, forked=False, **NOT_CACHED)).ready()
+        with Load(service.port, both(two, service)) as load:
+            for _ in range(2 * rounds):
+                load.wait_for_answers()
+                promote(two.folder, rng.choice([two.old, two.new]))
+                service.process.send_signal(signal.SIGHUP)
+                time.sleep(rng.uniform(0, 0.5))
+                service.process.kill()
+                service.process.wait()
+                with change_lock(two.folder):  # no dead process holds it
+                    pass
+                service = services.enter_context(
+                    ServiceProcess(two.folder, service.port, forked=False, **NOT_CACHED)
+                ).ready()
+            load.wait_for_answers()
+        assert not load.incorrect
+        service.stop(signal.SIGKILL)
+    promote(two.folder, two.new)
+    promote(two.folder, two.old)
+    (two.folder / "history.jsonl").unlink()  # so that no rollback needs the other release
+    assert [outcome.name for outcome in prune(two.folder, 0) if outcome.kept is None] == [two.new]
+    assert release_ids(two.folder) == [two.old]
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +81,7 @@ def both_ready(service: ServiceProcess, ever: int) -> None:
     until(lambda: len(pids(service)) == 2 and service.log().count('"ready"') >= ever)
 
 
+@pytest.mark.slow
 def test_killed_worker_is_replaced(workers: ServiceProcess, rng: random.Random, rounds: int) -> None:
     with Load(workers.port, answers(workers)) as load:
         for _ in range(rounds):
@@ -56,6 +97,7 @@ def test_killed_worker_is_replaced(workers: ServiceProcess, rng: random.Random, 
     assert not load.incorrect
 
 
+@pytest.mark.slow
 def test_worker_waits_for_loadable_release(workers: ServiceProcess, own: Two) -> None:
     """A release that is being copied file by file cannot be loaded: the other worker continues until it can."""
     ready = workers.log().count('"ready"')
@@ -74,6 +116,7 @@ def test_worker_waits_for_loadable_release(workers: ServiceProcess, own: Two) ->
     assert "Traceback" not in workers.log()
 
 
+@pytest.mark.slow
 def test_killed_supervisor_ends_its_workers(workers: ServiceProcess, own: Two) -> None:
     """The workers end by themselves, and the port is free."""
     alive = pids(workers)

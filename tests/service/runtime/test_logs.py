@@ -1,8 +1,13 @@
-"""Traces: parsing of the caller's, log lines, and spans of requests and stages."""
+"""Logs and traces: an unread log delays nothing, and a request has the span of its caller."""
 
+import contextlib
+import http.client
 import itertools
 import json
+import os
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,11 +20,123 @@ from taugate.cli.serve import listen
 from taugate.errors import InputError
 from taugate.service.pipeline.search import observing
 from taugate.service.runtime import logs
-from taugate.service.runtime.logs import SpanRef, Trace
+from taugate.service.runtime.logs import _MAX_QUEUED_LINES, SpanRef, Trace
 from taugate.service.settings import read_settings
 from tests.service.access.files import APP, ENTRIES, bearer, write
 from tests.service.runtime.collector import Collector, Span
 from tests.service_process import ServiceProcess
+
+QUERY = json.dumps({"query": "What does a building permit cost?"})
+# Logs more than a pipe holds, and ends as any program does.
+LOGS_AND_ENDS = """
+import logging
+from taugate.service.runtime.logs import configure_logging
+
+configure_logging("info")
+for number in range(3000):
+    logging.getLogger("test").log(logging.WARNING if number % 100 == 99 else logging.INFO, "line %d", number)
+"""
+
+
+@pytest.fixture
+def unread() -> Iterator[int]:
+    """The write end of a pipe that nobody reads, and that is full."""
+    ends = os.pipe()
+    os.set_blocking(ends[1], False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(ends[1], bytes(4096))
+    os.set_blocking(ends[1], True)
+    yield ends[1]
+    for end in ends:
+        os.close(end)
+
+
+def ask(service: ServiceProcess, times: int) -> set[int]:
+    """The status codes of so many searches on one connection."""
+    connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=20)
+    statuses = set()
+    for _ in range(times):
+        connection.request("POST", "/search", QUERY, {"Content-Type": "application/json"})
+        reply = connection.getresponse()
+        reply.read()
+        statuses.add(reply.status)
+    connection.close()
+    return statuses
+
+
+def dropped(service: ServiceProcess) -> float:
+    lines = service.http.get("/metrics").text.splitlines()
+    (value,) = (line.split()[1] for line in lines if line.startswith("taugate_log_dropped_total "))
+    return float(value)
+
+
+@pytest.mark.slow
+def test_unread_lines_are_dropped_and_counted(releases: Path, unread: int) -> None:
+    with ServiceProcess(releases, stderr=unread, forked=False) as service:
+        service.ready()
+        assert dropped(service) == 0
+        assert ask(service, _MAX_QUEUED_LINES + 100) == {200}  # the writer holds the few lines from before
+        assert dropped(service) > 0
+        assert service.http.get("/livez").status_code == 200
+        assert service.stop()[0] == 0
+
+
+@pytest.mark.slow
+def test_workers_do_not_wait_for_reader(releases: Path, unread: int) -> None:
+    with ServiceProcess(releases, stderr=unread, forked=False, TAUGATE_WORKERS="2") as service:
+        service.ready()
+        for _ in range(8):  # connections, so that both of them are asked
+            assert ask(service, 50) == {200}
+        assert service.http.get("/livez").status_code == 200
+        assert service.stop()[0] == 0
+
+
+@pytest.mark.slow
+def test_lines_are_whole_and_ordered() -> None:
+    done = subprocess.run([sys.executable, "-c", LOGS_AND_ENDS], capture_output=True, check=True, timeout=30)
+    assert [json.loads(line)["message"] for line in done.stderr.splitlines()] == [f"line {row}" for row in range(3000)]
+
+
+@pytest.mark.slow
+def test_program_with_unread_log_ends(unread: int) -> None:
+    done = subprocess.run([sys.executable, "-c", LOGS_AND_ENDS], stderr=unread, check=False, timeout=30)
+    assert done.returncode == 0
+
+
+@pytest.mark.slow
+def test_program_without_stderr_writes_nothing(tmp_path: Path) -> None:
+    victim = tmp_path / "file"
+    opened = f"import os; assert os.open({str(victim)!r}, os.O_CREAT | os.O_RDWR) == 2\n"
+    command = ["sh", "-c", 'exec "$0" -c "$1" 2>&-', sys.executable, opened + LOGS_AND_ENDS]
+    assert subprocess.run(command, check=False, timeout=30).returncode == 0
+    assert victim.read_bytes() == b""
+
+
+@pytest.mark.slow
+def test_nonblocking_stderr_gets_every_line() -> None:
+    ends = os.pipe()
+    os.set_blocking(ends[1], False)
+    with subprocess.Popen([sys.executable, "-c", LOGS_AND_ENDS], stderr=ends[1]), os.fdopen(ends[0], "rb") as read:
+        os.close(ends[1])
+        lines = read.read().splitlines()
+    assert [json.loads(line)["message"] for line in lines] == [f"line {row}" for row in range(3000)]
+
+
+def test_lines_of_libraries_are_left_out() -> None:
+    code = (
+        "import logging\n"
+        "from taugate.service.runtime.logs import configure_logging\n"
+        "configure_logging('info')\n"
+        "import faiss\n"  # says at its import which builds are not installed
+        "logging.getLogger('httpx2').info('HTTP Request: POST')\n"
+        "logging.getLogger('taugate').info('own')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "own" in done.stderr
+    assert "ModuleNotFoundError" not in done.stderr
+    assert "HTTP Request" not in done.stderr
+
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 SAMPLED, UNSAMPLED = f"00-{TRACE}-{PARENT}-01", f"00-{TRACE}-{PARENT}-00"
