@@ -30,6 +30,7 @@ TIME_OF_DAY = {
         "judgements are logged by date, and what other replicas keep expires by it"
     ),
     "service/drift/analysis.py": "windows keep dates",
+    "service/drift/query_log.py": "old texts are hashed by their date",
     "service/drift/worker_store.py": "replies that other workers sent expire by date, as those of other replicas do",
     "retrieval/engines/row_store.py": "a collection has the date of its creation, for pruning from another machine",
     "registry/prune.py": "the age of a collection, by its date",

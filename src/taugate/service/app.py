@@ -6,7 +6,7 @@
 import asyncio
 import functools
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -19,19 +19,21 @@ from taugate.service.access.admission import Admission
 from taugate.service.access.authorization import Authorizer
 from taugate.service.api.dialects.dify import dify_operation
 from taugate.service.api.dialects.openai import openai_operation
-from taugate.service.api.gate import GateHandlers, gate_operations
+from taugate.service.api.gate import GateHandlers
 from taugate.service.api.operations import OperatorHandlers, openapi_operation
 from taugate.service.api.pages import Page, docs_operations, no_playground
-from taugate.service.api.search import SearchHandlers, explain_operation, feedback_operation, search_operations
-from taugate.service.http.caller import RequestLog
+from taugate.service.api.search import SearchHandlers
+from taugate.service.http.exchange import RequestLog
 from taugate.service.http.middleware import Operations, RequestSteps
-from taugate.service.http.operation import Operation, describe
+from taugate.service.http.operation import ENDPOINTS, Operation, describe
 from taugate.service.lifecycle.loading import Load
 from taugate.service.lifecycle.serving import Reloading, Serving
 from taugate.service.metrics import Metrics
 from taugate.service.runtime.logs import Tracer, count_dropped_lines
 from taugate.service.settings import Part, Settings
 from taugate.storage.files import Json
+
+_DIALECTS: Mapping[str, Callable[[SearchHandlers], Operation]] = {"openai": openai_operation, "dify": dify_operation}
 
 
 def create_app(settings: Settings, load_release: Load | None = None, *, accept_when_ready: bool = False) -> FastAPI:
@@ -84,31 +86,23 @@ def create_app(settings: Settings, load_release: Load | None = None, *, accept_w
     parts: set[Part] = {*settings.requests.dialect_names}
     if shown:
         parts.add("playground")
+    searching = SearchHandlers(settings, serving, metrics)
     operations = [
-        *_operations(settings, serving, reloading, metrics),
+        *searching.operations(),
+        *(_DIALECTS[name](searching) for name in settings.requests.dialect_names),
+        *GateHandlers(settings, serving, metrics).operations(),
+        *OperatorHandlers(serving, reloading.reload, metrics).operations(),
         openapi_operation(app),
         *docs_operations(app, serving, None if shown else no_playground(settings.listen)),
         *shown,
     ]
+    operations.sort(key=lambda operation: [*ENDPOINTS].index(operation.name))
     app.router.routes += operations  # FastAPI describes them; `RequestSteps` finds and calls them
     log = RequestLog(metrics, tracer)
     # Without FastAPI's own middleware: `RequestSteps` replies to every error, and each layer costs every request time.
     app.state.steps = RequestSteps(app.router, Operations(operations, parts), settings, authorizer, admission, log)
     app.middleware_stack = app.state.steps
     return app
-
-
-def _operations(settings: Settings, serving: Serving, reloading: Reloading, metrics: Metrics) -> list[Operation]:
-    searching = SearchHandlers(settings, serving, metrics)
-    dialects: dict[str, Callable[[SearchHandlers], Operation]] = {"openai": openai_operation, "dify": dify_operation}
-    return [
-        *search_operations(searching),
-        *(dialects[name](searching) for name in settings.requests.dialect_names),
-        *gate_operations(GateHandlers(settings, serving, metrics)),
-        explain_operation(settings, serving),
-        feedback_operation(settings, serving, metrics),
-        *OperatorHandlers(serving, reloading.reload, metrics).operations(),
-    ]
 
 
 def openapi_document() -> dict[str, Json]:

@@ -11,15 +11,7 @@ from typing import Any, Literal, TypeVar, cast
 from redis import RedisError, ResponseError, WatchError
 from redis.asyncio.client import Pipeline
 
-from taugate.service.redis_client import (
-    MAX_CACHED_BYTES,
-    MAX_STATE_BYTES,
-    CircuitBreaker,
-    Deadline,
-    RedisUnavailable,
-    connect_redis,
-    logging_breaker,
-)
+from taugate.service import redis_client
 from taugate.service.settings import MAX_QUERIES
 
 _log = logging.getLogger(__name__)
@@ -42,7 +34,9 @@ return '0'
 CacheOutcome = Literal["hit", "miss", "error", "bypass"]
 
 _MAX_WRITES = 256  # in progress; while Redis is this far behind, further values are not written
-_MAX_WRITE_BYTES = MAX_CACHED_BYTES // 2  # per write; a larger reply would exceed the read limit and count as a failure
+_MAX_WRITE_BYTES = (
+    redis_client.MAX_CACHED_BYTES // 2
+)  # per write; a larger reply would exceed the read limit and count as a failure
 _TIMEOUT_SECONDS = 1.0  # a round trip on a local network takes under a millisecond, and no request waits for it
 _PAUSE_SECONDS = 5.0  # after a failure; without a pause every call would wait for the timeout
 _ATTEMPTS = 8  # to change a value that others change too; each takes a few milliseconds, every five seconds
@@ -57,10 +51,10 @@ class SharedRates:
 
     def __init__(self, url: str, timeout: float) -> None:
         """Make a client without connecting yet; `timeout` is the shortest wait for a reply, in seconds."""
-        self._deadline = Deadline(timeout)
-        self._redis = connect_redis(url, self._deadline.longest, MAX_CACHED_BYTES)
+        self._deadline = redis_client.Deadline(timeout)
+        self._redis = redis_client.connect_redis(url, self._deadline.longest, redis_client.MAX_CACHED_BYTES)
         self._spend = self._redis.register_script(_SPEND)
-        self._breaker = logging_breaker("rate limits", self._deadline)
+        self._breaker = redis_client.logging_breaker("rate limits", self._deadline)
 
     async def spend(self, name: str, rate: float, queries: int, tolerance: float) -> float | None:
         """Do the same as `LocalRates.spend`, on the clock of Redis; return None if Redis does not reply."""
@@ -74,7 +68,7 @@ class SharedRates:
                 wait = float(reply)
                 if not (isinstance(reply, bytes) and 0 <= wait <= furthest):
                     raise ValueError("unexpected reply from Redis")
-        except RedisUnavailable:
+        except redis_client.RedisUnavailable:
             return None
         return wait
 
@@ -89,9 +83,9 @@ class RedisCache:
     def __init__(self, url: str, timeout: float, ttl: int, on_change: Callable[[bool], None]) -> None:
         """Make a client, which connects on first use; `on_change` is called when Redis stops or begins to respond."""
         # The shortest timeout of a read or a write and the lifetime `ttl` of a value are in seconds.
-        self._deadline, self._ttl = Deadline(timeout), ttl
-        self._redis = connect_redis(url, self._deadline.longest, MAX_CACHED_BYTES)
-        self._breaker = logging_breaker("cache", self._deadline, on_change)
+        self._deadline, self._ttl = redis_client.Deadline(timeout), ttl
+        self._redis = redis_client.connect_redis(url, self._deadline.longest, redis_client.MAX_CACHED_BYTES)
+        self._breaker = redis_client.logging_breaker("cache", self._deadline, on_change)
         self._writes: set[asyncio.Task[None]] = set()
 
     async def get(self, keys: Sequence[str]) -> tuple[CacheOutcome, list[bytes | None]]:
@@ -102,7 +96,7 @@ class RedisCache:
                 async with self._deadline.limit():
                     values = cast("list[bytes | None]", await self._redis.mget(keys))
                     _check(values, len(keys))
-        except RedisUnavailable as error:
+        except redis_client.RedisUnavailable as error:
             return ("error" if error.tried else "bypass"), nothing
         return ("miss" if values == nothing else "hit"), values
 
@@ -123,7 +117,7 @@ class RedisCache:
         await self._redis.aclose()
 
     async def _write(self, values: Mapping[str, bytes]) -> None:
-        with suppress(RedisUnavailable), self._breaker.attempt(confirms=False):
+        with suppress(redis_client.RedisUnavailable), self._breaker.attempt(confirms=False):
             async with asyncio.timeout(self._deadline.seconds), self._redis.pipeline(transaction=False) as pipeline:
                 for key, value in values.items():
                     pipeline.set(key, value, ex=self._ttl)
@@ -144,14 +138,16 @@ class Fleet:
 
     def __init__(self, url: str, release: str, seconds: float) -> None:
         """Connect to Redis at the first call; replies of the release are remembered for `seconds`."""
-        self._redis = connect_redis(url, _TIMEOUT_SECONDS, MAX_STATE_BYTES)
+        self._redis = redis_client.connect_redis(url, _TIMEOUT_SECONDS, redis_client.MAX_STATE_BYTES)
         self._timeout = _TIMEOUT_SECONDS
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="taugate-fleet", daemon=True)
         self._thread.start()
         self._prefix = f"taugate:drift:4:{release}"
         self._seconds = int(seconds)
-        self._breaker = CircuitBreaker(_log_change, up=True, first_pause=_PAUSE_SECONDS, longest_pause=_PAUSE_SECONDS)
+        self._breaker = redis_client.CircuitBreaker(
+            _log_change, up=True, first_pause=_PAUSE_SECONDS, longest_pause=_PAUSE_SECONDS
+        )
 
     def change(self, kind: str, work: Callable[[bytes | None], bytes | None]) -> bool:
         """Replace the value that replicas share under a kind; returns whether that succeeded."""
@@ -159,7 +155,7 @@ class Fleet:
         # unchanged. It is called again with the new value if another replica has changed it in the meantime.
         key = f"{self._prefix}:{kind}"
         pipeline = self._redis.pipeline()
-        with suppress(RedisUnavailable), self._breaker.attempt():
+        with suppress(redis_client.RedisUnavailable), self._breaker.attempt():
             try:
                 for _ in range(_ATTEMPTS):
                     value = work(self._wait(_watch(pipeline, key)))
@@ -223,7 +219,7 @@ class Fleet:
 
     def _call(self, work: Callable[[], Awaitable[Result]], default: Result) -> Result:
         """Return the result of `work`, or `default` while Redis is not responding, which is logged once."""
-        with suppress(RedisUnavailable), self._breaker.attempt():
+        with suppress(redis_client.RedisUnavailable), self._breaker.attempt():
             return self._wait(work())
         return default
 

@@ -17,8 +17,7 @@ from taugate.calibration.progress import Job
 from taugate.data.beir import read_dataset
 from taugate.errors import TextRefused
 from taugate.retrieval.documents.store import Document
-from taugate.retrieval.encoder.encoder import ExportedEncoder
-from taugate.retrieval.encoder.endpoint_access import EndpointAccess
+from taugate.retrieval.encoder.encoder import EndpointAccess, ExportedEncoder
 from tests.embedding_server import EmbeddingServer, embedding_server
 from tests.fake_encoder import write_fake_encoder
 from tests.retrieval.encoder.test_endpoint import endpoint_encoder

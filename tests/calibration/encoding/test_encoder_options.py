@@ -26,8 +26,7 @@ from taugate.errors import EncoderError, InputError, ReleaseError
 from taugate.registry.catalog import find
 from taugate.release.encoder import CONFIG, MODEL, EncoderConfig
 from taugate.release.golden import TOLERANCE
-from taugate.retrieval.encoder.encoder import ExportedEncoder
-from taugate.retrieval.encoder.endpoint_access import KEY_FILE
+from taugate.retrieval.encoder.encoder import KEY_FILE, ExportedEncoder
 from taugate.retrieval.reader import load
 from tests.calibration.commands import Capture, small
 from tests.calibration.export.architectures import EXPORTED, model_folder

@@ -20,7 +20,7 @@ from taugate.retrieval.encoder.bert import processor_path
 from taugate.retrieval.query import Query
 from taugate.retrieval.reader import load
 from taugate.retrieval.rerank.cross_encoder import CrossEncoder, PairBert
-from taugate.retrieval.rerank.token_encoder import TokenEncoder
+from taugate.retrieval.rerank.late_interaction import TokenEncoder
 
 pytestmark = pytest.mark.model
 

@@ -17,7 +17,7 @@ from taugate.retrieval.documents.filters import OneOf, Range, all_of
 from taugate.retrieval.documents.store import MAX_FIELDS
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.golden import is_answered
-from taugate.retrieval.index.files import load_index
+from taugate.retrieval.index.approximate import load_index
 from taugate.retrieval.reader import Release, load
 from taugate.service.drift.analysis import Canary
 from tests.calibration.commands import Capture, arguments, refusal, small

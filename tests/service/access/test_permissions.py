@@ -18,7 +18,7 @@ from taugate.retrieval.documents.filters import OneOf, all_of
 from taugate.retrieval.query import Query
 from taugate.retrieval.reader import Release, load
 from taugate.service.drift.alarms import drift_field
-from taugate.service.http.caller import may_judge, reply_id
+from taugate.service.http.exchange import may_judge, reply_id
 from taugate.service.http.operation import ENDPOINTS
 from taugate.service.lifecycle.active import ActiveRelease
 from taugate.service.lifecycle.shadow import answer

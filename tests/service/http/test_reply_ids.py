@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import SecretStr
 
 from taugate.service.access.authorization import Authorizer
-from taugate.service.http.caller import Caller, may_judge
+from taugate.service.http.exchange import Caller, may_judge
 from taugate.service.metrics import Metrics
 from taugate.service.settings import Settings
 from tests.service.access.files import api_key, entry

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from taugate.service.http import caller
-from taugate.service.http.caller import Caller, RequestLog
+from taugate.service.http import exchange
+from taugate.service.http.exchange import Caller, RequestLog
 from taugate.service.metrics import Metrics
 from taugate.service.runtime.logs import CompletedRequest
 from tests.service.access.files import APP, ENTRIES, bearer, write
@@ -26,8 +26,8 @@ def _fields(caplog: pytest.LogCaptureFixture, message: str) -> list[dict[str, An
 def test_sampled_log_counts_suppressed_requests(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    caplog.set_level(logging.INFO, "taugate.service.http.caller")
-    monkeypatch.setattr(caller, "_SAMPLE_SECONDS", 0.5)
+    caplog.set_level(logging.INFO, "taugate.service.http.exchange")
+    monkeypatch.setattr(exchange, "_SAMPLE_SECONDS", 0.5)
     metrics = Metrics()
     log = RequestLog(metrics, None)
 

@@ -13,7 +13,7 @@ from taugate.errors import ReleaseError
 from taugate.retrieval.encoder.encoder import RequestedPrecision
 from taugate.retrieval.reader import Release, load
 from taugate.service.app import create_app
-from taugate.service.lifecycle.loading import bytes_held
+from taugate.service.runtime.resources import bytes_held
 from taugate.service.settings import Settings
 from tests.service.inprocess import PATIENCE, Gated, serving, status, until, with_gate
 
@@ -55,7 +55,7 @@ def test_service_is_not_ready_while_loading(releases: Path) -> None:
 def test_release_above_memory_limit_is_refused_with_both_numbers(
     releases: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("taugate.service.lifecycle.loading.memory_limit", lambda: 200 << 20)
+    monkeypatch.setattr("taugate.service.runtime.resources.memory_limit", lambda: 200 << 20)
 
     async def scenario() -> None:
         app = create_app(Settings(releases=releases))
@@ -72,7 +72,7 @@ def test_release_above_memory_limit_is_refused_with_both_numbers(
 
 def test_release_near_memory_limit_is_served_with_a_warning(releases: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     limit = int((bytes_held(releases / _name(releases)) + (300 << 20)) / 0.9)
-    monkeypatch.setattr("taugate.service.lifecycle.loading.memory_limit", lambda: limit)
+    monkeypatch.setattr("taugate.service.runtime.resources.memory_limit", lambda: limit)
 
     async def scenario() -> None:
         async with serving(create_app(Settings(releases=releases))) as http:

@@ -17,8 +17,8 @@ from taugate.service.api.pages import PAGE_HEADERS, PageFile, read_page
 from taugate.service.api.schemas import SearchFields, StrictRequest
 from taugate.service.api.search import read_query
 from taugate.service.errors import Invalid, NotFound
+from taugate.service.http.exchange import EncodedJsonResponse, json_reply, model_reply
 from taugate.service.http.operation import ENDPOINTS, Operation
-from taugate.service.http.replies import EncodedJsonResponse, json_reply, model_reply
 from taugate.service.lifecycle.serving import Serving
 from taugate.service.pipeline.record import search_fields
 from taugate.service.settings import Settings

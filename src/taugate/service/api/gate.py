@@ -17,26 +17,13 @@ from taugate.errors import InputError
 from taugate.policy.names import PolicyKind
 from taugate.release.state import CertifiedLoss, State
 from taugate.retrieval.gate import MAX_RESULTS, MAX_SCORES, GateReply, ScoredResult
-from taugate.retrieval.golden_results import GoldenResults, compare, grown_store
+from taugate.retrieval.golden import GoldenResults, compare, grown_store
 from taugate.retrieval.query import GateReason, Query
-from taugate.service.api.schemas import (
-    CERTIFIED,
-    MAX_FLOAT32,
-    PROVISIONAL,
-    RELEASE_ID,
-    Drift,
-    K,
-    QueryText,
-    Refusal,
-    StrictRequest,
-    examples,
-    limit_batch,
-)
+from taugate.service.api import schemas
 from taugate.service.api.search import check_limits
 from taugate.service.errors import Invalid, NotFound, OtherRetriever
-from taugate.service.http.caller import current_caller
-from taugate.service.http.operation import Operation, judging_link
-from taugate.service.http.replies import EncodedJsonResponse, model_reply
+from taugate.service.http.exchange import EncodedJsonResponse, current_caller, model_reply
+from taugate.service.http.operation import Operation
 from taugate.service.lifecycle.active import ActiveRelease
 from taugate.service.lifecycle.serving import Serving
 from taugate.service.metrics import Metrics
@@ -44,7 +31,7 @@ from taugate.service.pipeline.record import gate_record
 from taugate.service.settings import Settings
 from taugate.storage.files import Json
 
-_Score = Annotated[float, Field(ge=-MAX_FLOAT32, le=MAX_FLOAT32)]
+_Score = Annotated[float, Field(ge=-schemas.MAX_FLOAT32, le=schemas.MAX_FLOAT32)]
 
 # Results that are cut in less than a millisecond, and tell lists apart.
 _FEW_RESULTS = 1000
@@ -71,13 +58,13 @@ class ScoredResultFields(ScoredResult):
     )
 
 
-class GateRequest(StrictRequest):
+class GateRequest(schemas.StrictRequest):
     """The results of the retriever for a query, best first. `k` defaults to the K of the calibration.
 
     `query` does not change the reply. It is logged, and equal queries count once for drift.
     """
 
-    model_config = examples(
+    model_config = schemas.examples(
         {
             "query": "How long does a permit take?",
             "results": [
@@ -87,28 +74,28 @@ class GateRequest(StrictRequest):
         }
     )
 
-    query: QueryText | None = Field(default=None, description="text of the query")
+    query: schemas.QueryText | None = Field(default=None, description="text of the query")
     results: Annotated[list[ScoredResultFields], Field(max_length=MAX_RESULTS), FailFast()]
-    k: K | None = Field(default=None, description="number of results to consider")
+    k: schemas.K | None = Field(default=None, description="number of results to consider")
 
 
-class GateBatchRequest(StrictRequest):
+class GateBatchRequest(schemas.StrictRequest):
     """Results for several queries, each with the fields of /gate."""
 
-    queries: Annotated[list[GateRequest], Field(min_length=1), FailFast(), BeforeValidator(limit_batch)]
+    queries: Annotated[list[GateRequest], Field(min_length=1), FailFast(), BeforeValidator(schemas.limit_batch)]
 
 
-class GoldenAnswer(StrictRequest):
+class GoldenAnswer(schemas.StrictRequest):
     """What the retriever returns for a golden question, as deep as live requests."""
 
     query_id: str
     results: Annotated[list[ScoredResultFields], Field(max_length=MAX_RESULTS), FailFast()]
 
 
-class GoldenRequest(StrictRequest):
+class GoldenRequest(schemas.StrictRequest):
     """Results for all golden questions."""
 
-    queries: Annotated[list[GoldenAnswer], Field(min_length=1), FailFast(), BeforeValidator(limit_batch)]
+    queries: Annotated[list[GoldenAnswer], Field(min_length=1), FailFast(), BeforeValidator(schemas.limit_batch)]
 
 
 class GoldenQuestion(BaseModel):
@@ -122,7 +109,7 @@ class GoldenResponse(BaseModel):
     """The golden questions. Send them to the retriever, and its results to POST /gate/golden."""
 
     queries: list[GoldenQuestion]
-    release: str = Field(description=RELEASE_ID)
+    release: str = Field(description=schemas.RELEASE_ID)
 
 
 class GoldenCheckResponse(BaseModel):
@@ -133,7 +120,7 @@ class GoldenCheckResponse(BaseModel):
     tolerance: float = Field(description="how far they may move")
     recorded: int = Field(ge=1, description="number of recorded results")
     returned: int = Field(ge=0, description="number of these that the retriever still returns")
-    release: str = Field(description=RELEASE_ID)
+    release: str = Field(description=schemas.RELEASE_ID)
 
 
 class KeptResultFields(BaseModel):
@@ -158,16 +145,18 @@ class GateResponse(BaseModel):
         description="why `calibrated` is false, null if it is true: `fewer_than_k`, `not_sorted`, "
         "`outside_calibrated_range`, `missing_score:NAME`, `other_k`, `no_threshold`, or `calibration`"
     )
-    calibration: State = Field(description=PROVISIONAL)
-    certified: CertifiedLoss | None = Field(default=None, description=CERTIFIED)
+    calibration: State = Field(description=schemas.PROVISIONAL)
+    certified: CertifiedLoss | None = Field(default=None, description=schemas.CERTIFIED)
     considered: int = Field(ge=0, description="number of results before the threshold was applied")
     dropped: int = Field(ge=0, description="number of results below the threshold")
     best_score: float | None = Field(description="score of the best result, kept or not; null without a result")
     reason: GateReason | None = Field(description="why `results` is empty; null if it is not")
     refuses: bool = Field(description="whether a rule refuses queries as a whole; if false, off-topic ones get results")
-    refusal: Refusal | None = Field(default=None, description="absent if the release refuses no query as a whole")
-    release: str = Field(description=RELEASE_ID)
-    drift: Drift
+    refusal: schemas.Refusal | None = Field(
+        default=None, description="absent if the release refuses no query as a whole"
+    )
+    release: str = Field(description=schemas.RELEASE_ID)
+    drift: schemas.Drift
     query_id: str = Field(pattern="^[0-9a-f]{32}$", description="id of this reply, for /feedback")
 
 
@@ -244,17 +233,14 @@ class GateHandlers:
         drift = orjson.Fragment(active.drift_report(caller.filter))
         return orjson.dumps(_fields(reply, active) | {"drift": drift, "query_id": query_id})
 
-
-def gate_operations(handlers: GateHandlers) -> list[Operation]:
-    """Return the operations of the endpoints."""
-    return [
-        Operation("gate", handlers.gate, GateResponse, described={"links": judging_link("")}),
-        Operation(
-            "gate_batch", handlers.gate_batch, GateBatchResponse, described={"links": judging_link("/responses/0")}
-        ),
-        Operation("golden", handlers.golden, GoldenResponse),
-        Operation("golden_check", handlers.check_golden, GoldenCheckResponse),
-    ]
+    def operations(self) -> list[Operation]:
+        """Return the operations of the handlers."""
+        return [
+            Operation("gate", self.gate, GateResponse, judged=""),
+            Operation("gate_batch", self.gate_batch, GateBatchResponse, judged="/responses/0"),
+            Operation("golden", self.golden, GoldenResponse),
+            Operation("golden_check", self.check_golden, GoldenCheckResponse),
+        ]
 
 
 def _golden(active: ActiveRelease) -> Sequence[GoldenResults]:

@@ -14,9 +14,8 @@ from taugate.release.evidence import Interval
 from taugate.release.state import CertifiedLoss, State
 from taugate.service.api.schemas import PROVISIONAL, RELEASE_ID, Drift
 from taugate.service.drift.watch import DriftWatch
-from taugate.service.http.caller import current_caller
+from taugate.service.http.exchange import EncodedJsonResponse, current_caller, model_reply
 from taugate.service.http.operation import Operation
-from taugate.service.http.replies import EncodedJsonResponse, model_reply
 from taugate.service.lifecycle.active import ComputedOnce, ReferenceResponse
 from taugate.service.lifecycle.serving import ReloadResponse, Serving
 from taugate.service.metrics import Metrics

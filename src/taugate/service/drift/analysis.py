@@ -13,39 +13,16 @@ import numpy as np
 import orjson
 from prometheus_client import CollectorRegistry
 
+from taugate import errors
+from taugate.drift import signals
 from taugate.drift.monitor import Monitor
 from taugate.drift.new_questions import NewQuestions, QuestionGroup, UsualRange
 from taugate.drift.observations import JudgedReplies, Judgements, Observations, SlidingWindow
-from taugate.drift.signals import (
-    LiveOverlap,
-    cohens_h,
-    kolmogorov_smirnov,
-    live_overlap,
-    population_stability,
-    theta_of,
-    wasserstein,
-)
-from taugate.errors import (
-    EncoderError,
-    EncoderUnavailable,
-    EngineUnavailable,
-    OtherReranker,
-    ReleaseError,
-    TaugateError,
-)
 from taugate.policy.arrays import Float32, Float64
 from taugate.release.queries import texts_of
 from taugate.retrieval.golden import differences, is_answered, overall, search
 from taugate.service.drift.alarms import DriftAlarms, DriftGauges
-from taugate.service.drift.query_log import (
-    Judged,
-    QueryLog,
-    ServedReply,
-    WatchedRelease,
-    forget_old_texts,
-    judgements,
-    observations,
-)
+from taugate.service.drift.query_log import Judged, QueryLog, ServedReply, WatchedRelease, judgements, observations
 from taugate.service.drift.worker_store import WorkerStore
 from taugate.service.pipeline.record import ShownReply, random_documents
 from taugate.service.settings import Settings
@@ -62,9 +39,9 @@ _BEFORE_ALARM = 400
 _PASSAGES = 1000  # whose words are counted; a share of 5 % of as many is off by at most 1.4 points (95 %)
 _MAX_COMPARED = 2000  # queries of the window, chosen at random: a share of .93 of them is within ±.011 (95 %)
 _TESTS: Mapping[str, Callable[[Float32, Float32], float]] = {
-    "ks": kolmogorov_smirnov,
-    "psi": population_stability,
-    "wasserstein": wasserstein,
+    "ks": signals.kolmogorov_smirnov,
+    "psi": signals.population_stability,
+    "wasserstein": signals.wasserstein,
 }
 _SHOW_SECONDS = 15.0  # a usual scrape interval of Prometheus
 # Between two updates of the alarms: many queries at once take hardly longer than few, and each NumPy call makes the
@@ -107,9 +84,9 @@ class Canary:
         for query in self._release.golden:
             try:
                 top = search(self._retriever, [query])
-            except EncoderUnavailable:
+            except errors.EncoderUnavailable:
                 raise
-            except EncoderError:  # the vectors are not finite
+            except errors.EncoderError:  # the vectors are not finite
                 hits.append(False)
                 distances.append(np.inf)
                 continue
@@ -117,7 +94,7 @@ class Canary:
             try:
                 distance = differences(top, [query], in_engine=in_engine)[0]
                 distances.append(float(np.nan_to_num(distance, nan=np.inf)))
-            except ReleaseError:
+            except errors.ReleaseError:
                 distances.append(np.inf)
         accuracy = float(np.mean(hits))
         accurate = accuracy >= self.accuracy_at_calibration - 1.5 / len(hits)
@@ -133,10 +110,12 @@ class Canary:
             return True
         try:
             second.check(time.monotonic() + _SECOND_STAGE_SECONDS)
-        except OtherReranker:
+        except errors.OtherReranker:
             second.pause()
             return False
-        except TaugateError:  # it is not available, which says nothing about its scores; another alert tells of it
+        except (
+            errors.TaugateError
+        ):  # it is not available, which says nothing about its scores; another alert tells of it
             second.pause()
         return True
 
@@ -165,7 +144,7 @@ class LiveQuestions:
         spread = np.linspace(0, len(documents) - 1, min(len(documents), _PASSAGES)).astype(np.int64)
         try:
             return [document.encoded_text for document in documents.at(spread)]
-        except ReleaseError:  # the words of the calibration's questions are then all there is
+        except errors.ReleaseError:  # the words of the calibration's questions are then all there is
             return []
 
     def add(self, served: Sequence[ServedReply], *, alarm: bool) -> None:
@@ -196,7 +175,7 @@ class LiveWindow:
         self._correct = SlidingWindow[Judgements](max_queries, seconds)
         self._replies = SlidingWindow[JudgedReplies](max_queries, seconds)
         self._rng = np.random.default_rng()
-        self.overlap = LiveOverlap(None, None, None)
+        self.overlap = signals.LiveOverlap(None, None, None)
         calibrated = {signal.name: signal.means for signal in monitor.queries.signals}
         calibrated |= {signal.name: signal.means for signal in monitor.feedback.signals}
         gauges.set_references(_shares(calibrated) | _best(self._reference.top))
@@ -216,19 +195,22 @@ class LiveWindow:
         """Set the gauges and `overlap` from the window at `now`, a Unix time in seconds."""
         queries = self._queries.at(now)
         if not queries:
-            self.overlap = LiveOverlap(None, None, None)
+            self.overlap = signals.LiveOverlap(None, None, None)
             return
         reference, observed = self._reference, Observations.joined(queries)
         correct = Judgements.joined([Judgements.none(), *self._correct.at(now)])
         replies = JudgedReplies.joined([JudgedReplies.none(), *self._replies.at(now)])
         compared = observed.top[self._rng.permutation(len(observed))[:_MAX_COMPARED]].ravel()
-        self.overlap = live_overlap(observed, correct, reference, self._drawn)
+        self.overlap = signals.live_overlap(observed, correct, reference, self._drawn)
         means = self._means(observed, replies)
         self._gauges.set_window(
             self.overlap,
             {"topk": observed.top.size, "random": observed.random.size, "correct": len(correct)},
             {name: test(compared, reference.top.ravel()) for name, test in _TESTS.items()},
-            {name: float(np.abs(cohens_h(live, calibrated)).max()) for name, (live, calibrated) in means.items()},
+            {
+                name: float(np.abs(signals.cohens_h(live, calibrated)).max())
+                for name, (live, calibrated) in means.items()
+            },
             _shares({name: live for name, (live, _) in means.items()}) | _best(observed.top),
         )
 
@@ -270,7 +252,7 @@ class TrafficAnalysis:
         fleet: "Fleet | None" = None,
     ) -> None:
         """Start without traffic; `canary` is None if the release cannot search for its golden queries itself."""
-        theta = theta_of(release.reference, release.manifest.bootstrap.overlap_percentile)
+        theta = signals.theta_of(release.reference, release.manifest.bootstrap.overlap_percentile)
         self._gauges = DriftGauges(registry, release.reference, theta)
         self.alarms = DriftAlarms(release, settings, self._gauges, fleet or (workers if workers.shared else None))
         self.live = LiveWindow(release, settings, self._gauges, self.alarms.monitor)
@@ -286,7 +268,7 @@ class TrafficAnalysis:
         self.questions = None
         if path is not None and settings.drift.query_log_texts:  # without this consent, no text is kept
             self.questions = LiveQuestions(release)
-        self._log_path, self._log_days = path, settings.drift.query_log_days
+        self._log_days = settings.drift.query_log_days
         self._texts_forgotten_at = -math.inf
         self._canary_seconds = settings.drift.canary_seconds
         self._window_set_at = self._alarms_updated_at = time.monotonic()
@@ -316,7 +298,8 @@ class TrafficAnalysis:
             self.live.show(time.time())
         if now >= self._texts_forgotten_at + _FORGET_SECONDS:
             self._texts_forgotten_at = now
-            self._forget_texts()
+            if self._query_log is not None and self._log_days is not None:
+                self._query_log.forget_old_texts(self._log_days)
         if self._canary is not None and now >= self._canary_run_at + self._canary_seconds:
             self._canary_run_at = now
             self._run_canary(self._canary)
@@ -341,21 +324,13 @@ class TrafficAnalysis:
         if self._query_log is not None:
             self._query_log.write(served, judged)
 
-    def _forget_texts(self) -> None:
-        if self._log_path is None or self._log_days is None:
-            return
-        try:
-            changed = forget_old_texts(self._log_path, self._log_days, time.time())
-        except OSError as error:
-            _log.error("cannot remove old texts from the query log", extra={"fields": {"reason": str(error)}})
-        else:
-            if changed:
-                _log.info("replaced old texts in the query log by hashes", extra={"fields": {"lines": changed}})
-
     def _run_canary(self, canary: Canary) -> None:
         try:
             result = canary.run()
-        except (EncoderUnavailable, EngineUnavailable):  # says nothing about the model; other alerts tell of it
+        except (
+            errors.EncoderUnavailable,
+            errors.EngineUnavailable,
+        ):  # says nothing about the model; other alerts tell of it
             self._canary_run_at = time.monotonic() - self._canary_seconds + _UPDATE_SECONDS
             return
         gauges = self._gauges

@@ -10,6 +10,7 @@ import fcntl
 import logging
 import os
 import stat
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -152,6 +153,14 @@ class QueryLog:
             self._writable = False
         else:
             self._writable = True
+
+    def forget_old_texts(self, days: float) -> None:
+        """Hash the queries and filters of lines older than `days`; see the function below."""
+        try:
+            if changed := forget_old_texts(self._path, days, time.time()):
+                _log.info("replaced old texts in the query log by hashes", extra={"fields": {"lines": changed}})
+        except OSError as error:
+            _log.error("cannot remove old texts from the query log", extra={"fields": {"reason": str(error)}})
 
     def _with_known_ids(self, served: list[ServedReply]) -> list[ServedReply]:
         """Read the ids of all results together, and return the replies; empty for now if the engine is unavailable."""

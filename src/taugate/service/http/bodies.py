@@ -25,42 +25,23 @@ from taugate.service.settings.groups import RequestSettings
 
 # A longer name is no misspelling, and comparing it would take long. The longest path and field have half as many.
 _MAX_CHARS = 60
-# Names that other services use: probes of Kubernetes and load balancers, and the search of vector stores.
+# Names that other services use for ours: probes of Kubernetes and load balancers, and the search of vector stores.
 _PATHS = {
-    "/health": "/livez",
-    "/healthz": "/livez",
-    "/ping": "/livez",
-    "/alive": "/livez",
-    "/ready": "/readyz",
-    "/status": "/readyz",
-    "/query": "/search",
-    "/retrieve": "/search",
-    "/batch": "/search/batch",
-    "/reload": "/admin/reload",
-    "/swagger": "/docs",
-    "/redoc": "/docs",
-    "/ui": "/playground",
+    "/livez": "/health /healthz /ping /alive",
+    "/readyz": "/ready /status",
+    "/search": "/query /retrieve",
+    "/search/batch": "/batch",
+    "/admin/reload": "/reload",
+    "/docs": "/swagger /redoc",
+    "/playground": "/ui",
 }
 # Fields of other search APIs: those of Qdrant, Milvus, Weaviate, Pinecone, OpenAI, Dify and Elasticsearch.
 _FIELDS = {
-    "q": "query",
-    "question": "query",
-    "text": "query",
-    "input": "query",
-    "top_k": "k",
-    "topk": "k",
-    "limit": "k",
-    "size": "k",
-    "n_results": "k",
-    "max_num_results": "k",
-    "where": "filter",
-    "filters": "filter",
-    "expr": "filter",
-    "tau": "threshold",
-    "min_score": "threshold",
-    "score_threshold": "threshold",
-    "id": "document_id",
-    "doc_id": "document_id",
+    "query": "q question text input",
+    "k": "top_k topk limit size n_results max_num_results",
+    "filter": "where filters expr",
+    "threshold": "tau min_score score_threshold",
+    "document_id": "id doc_id",
 }
 
 # Describing an error takes a microsecond and some 300 bytes, and a crafted body of 1 MiB has a hundred thousand.
@@ -96,8 +77,8 @@ def _fields(model: type[BaseModel]) -> frozenset[str]:
 def _sentence(name: str, known: Collection[str], others: Mapping[str, str]) -> str:
     if len(name) > _MAX_CHARS:
         return ""
-    other = others.get(name)
-    matches = [other] if other in known else get_close_matches(name, known, n=1)
+    meant = [own for own, names in others.items() if name in names.split() and own in known]
+    matches = meant or get_close_matches(name, known, n=1)
     return f"; did you mean {matches[0]}?" if matches else ""
 
 

@@ -21,9 +21,8 @@ from starlette.types import Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from taugate.service.errors import ApiError, RequestTimeout, TooManyConnections
-from taugate.service.http.caller import new_id
 from taugate.service.http.connection_table import ConnectionTable
-from taugate.service.http.replies import raw_reply, reply_head
+from taugate.service.http.exchange import new_id, raw_reply, reply_head
 
 _LINGER_SECONDS = 2.0  # time for a client to read the end of the stream and close its side
 # What uvicorn's protocol and service/http/connection.py call of a transport, besides `close` and `is_closing`.

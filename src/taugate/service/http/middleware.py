@@ -15,26 +15,23 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from taugate.errors import EncoderUnavailable, EngineUnavailable, TextRefused
+from taugate.service import errors
 from taugate.service.access.admission import Admission
 from taugate.service.access.authorization import AllowedHosts, Authorizer
-from taugate.service.errors import (
-    ApiError,
-    BadRequest,
-    EncoderAway,
-    EngineAway,
-    HeadersTooLarge,
-    Internal,
-    Invalid,
-    MethodNotAllowed,
-    NotFound,
-    RateLimited,
-    TooLarge,
-)
 from taugate.service.http.bodies import MAX_SMALL_BYTES, check_json, read_body, read_json, read_large_json, suggest_path
-from taugate.service.http.caller import Caller, RequestLog, current_caller, request_id
 from taugate.service.http.connection import current_connection
+from taugate.service.http.exchange import (
+    PROBLEM_TYPE,
+    SECURITY_HEADERS,
+    Caller,
+    RequestLog,
+    current_caller,
+    error_body,
+    json_reply,
+    problem_reply,
+    request_id,
+)
 from taugate.service.http.operation import ENDPOINTS, Operation
-from taugate.service.http.replies import SECURITY_HEADERS, error_body, json_reply
 from taugate.service.runtime.logs import CompletedRequest, SpanRef
 from taugate.service.settings import MAX_QUERIES, Part, Settings
 
@@ -135,8 +132,8 @@ class RequestSteps:
         self._count_authorized(caller)
         try:
             self._admission.rates.charge_here(caller.key)
-            error: ApiError = self._admission.overloaded()
-        except RateLimited as refusal:
+            error: errors.ApiError = self._admission.overloaded()
+        except errors.RateLimited as refusal:
             error = refusal
         response = _finished(self._error_reply(error, caller, operation), caller)
         self._record(caller, operation, scope, response, began)
@@ -168,25 +165,27 @@ class RequestSteps:
         """Return the reply of the handler, or of the step that refused the request."""
         try:
             return await self._handle(caller, operation, scope, receive)
-        except ApiError as refusal:
+        except errors.ApiError as refusal:
             error = refusal
         except EngineUnavailable:  # its message names hosts, and is in the log
-            error = EngineAway()
+            error = errors.EngineAway()
         except EncoderUnavailable as away:
-            error = EncoderAway(away.retry_in)
+            error = errors.EncoderAway(away.retry_in)
         except TextRefused:
-            error = Invalid("query: the endpoint that encodes queries refuses it, such as one that is too long")
+            error = errors.Invalid("query: the endpoint that encodes queries refuses it, such as one that is too long")
         except Exception:  # noqa: BLE001 (the last resort: logged in full, but not shown in the reply)
             _log.exception("unhandled exception", extra={"fields": {"request_id": caller.id}})
-            error = Internal()
+            error = errors.Internal()
         return self._error_reply(error, caller, operation)
 
-    def _error_reply(self, error: ApiError, caller: Caller, operation: Operation | None) -> Response:
+    def _error_reply(self, error: errors.ApiError, caller: Caller, operation: Operation | None) -> Response:
         """Count an error, and return its reply."""
         self._request_log.add_error(error.code)
         if operation is not None and operation.error_form is not None:
             status, code, further = operation.error_form(error, caller.headers)
             return json_reply(error_body(code, str(error), caller.id) | further, status, error.headers)
+        if PROBLEM_TYPE in caller.headers.get(b"accept", b"").lower():
+            return problem_reply(error, caller.id)
         return json_reply(error_body(error.code, str(error), caller.id), error.status, error.headers)
 
     async def _handle(self, caller: Caller, operation: Operation | None, scope: Scope, receive: Receive) -> Response:
@@ -212,7 +211,7 @@ class RequestSteps:
             path = scope["path"]
             suggestion = suggest_path(path, self._operations.paths)
             listed = f"{ENDPOINTS['docs'].path} and {ENDPOINTS['openapi'].path} list all paths"
-            raise NotFound(f"there is no path {path[:_MAX_PATH_CHARS]}{suggestion or ';'} {listed}")
+            raise errors.NotFound(f"there is no path {path[:_MAX_PATH_CHARS]}{suggestion or ';'} {listed}")
         row = operation.row
         if not row.public:
             caller.key = self._authorizer.authorize(row.path, caller.headers, row.scope, filtered=row.filtered)
@@ -229,10 +228,12 @@ class RequestSteps:
         lines = scope["headers"]  # including every line of a repeated header
         size = len(scope["path"]) + len(scope["query_string"]) + sum(len(name) + len(value) for name, value in lines)
         if len(lines) > _MAX_HEADERS or size > self._max_header_bytes:  # h11 limits a head that arrives in parts
-            raise HeadersTooLarge("the request line and headers exceed TAUGATE_MAX_HEADER_BYTES or 100 headers")
+            raise errors.HeadersTooLarge("the request line and headers exceed TAUGATE_MAX_HEADER_BYTES or 100 headers")
         # RFC 9112, section 6.1: requests with both are used for request smuggling.
         if b"content-length" in headers and b"transfer-encoding" in headers:
-            raise BadRequest("send Content-Length or Transfer-Encoding, not both: proxies disagree on which one counts")
+            raise errors.BadRequest(
+                "send Content-Length or Transfer-Encoding, not both: proxies disagree on which one counts"
+            )
 
     def _record(
         self, caller: Caller, operation: Operation | None, scope: Scope, response: Response, began: float
@@ -270,7 +271,7 @@ class RequestSteps:
                 parsed = read_json(body, model)
             queries = operation.queries(parsed)
             if queries > limits.max_batch:
-                raise TooLarge(f"{queries} queries, at most {limits.max_batch} per request (TAUGATE_MAX_BATCH)")
+                raise errors.TooLarge(f"{queries} queries, at most {limits.max_batch} per request (TAUGATE_MAX_BATCH)")
             charged = max(queries, _in_searches(parsed, limits.max_k))
         finally:
             if not costs_one:
@@ -295,4 +296,6 @@ def _in_searches(body: Any, max_k: int) -> int:  # noqa: ANN401 (any model)
 
 def _check_method(operation: Operation, scope: Scope) -> None:
     if scope["method"] not in operation.allowed:
-        raise MethodNotAllowed(f"{scope['path']} does not support {scope['method']}", ", ".join(operation.allowed))
+        raise errors.MethodNotAllowed(
+            f"{scope['path']} does not support {scope['method']}", ", ".join(operation.allowed)
+        )

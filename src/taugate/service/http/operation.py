@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from taugate.service.access.authorization import KeyScope
 from taugate.service.errors import ApiError
-from taugate.service.http.replies import ErrorResponse
+from taugate.service.http.exchange import ErrorResponse
 from taugate.service.settings import Part, Settings
 from taugate.service.settings.groups import RequestSettings
 
@@ -168,26 +168,30 @@ class Operation(APIRoute):
         error_form: Form of error replies in a dialect, None for that of Taugate.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (what may differ between operations)
         self,
         name: str,
         handler: Handler,
         reply: type[BaseModel] | None,
         *,
         described: Mapping[str, Any] | None = None,
+        judged: str | None = None,
+        is_known: Callable[[Any], bool] | None = None,
         queries: Callable[[Any], int] = lambda body: len(getattr(body, "queries", (body,))),
         error_form: ErrorForm | None = None,
         **description: Any,  # noqa: ANN401 (any argument of FastAPI's APIRoute)
     ) -> None:
         """Bind a handler to the row with a name; `reply` is the model of a successful reply, None for no JSON.
 
-        `described` has further fields of that reply for openapi.json, such as `links`.
+        `described` has further fields of that reply for openapi.json. `judged` is the JSON pointer to the reply to one
+        query, "" if it is the whole body, whose first result /feedback can judge; None if there is none.
         """
         self.row = ENDPOINTS[name]
         self.handler, self.queries, self.error_form = handler, queries, error_form
         self.allowed: tuple[str, ...] = ("GET", "HEAD") if self.row.method == "GET" else (self.row.method,)
-        self.is_known: Callable[[Any], bool] | None = None
+        self.is_known = is_known
         secured = {} if self.row.public else {"security": SECURITY}
+        links = {} if judged is None else {"links": _judging_link(judged)}
         self.model: type[BaseModel] | None = get_type_hints(handler).get("body")
         super().__init__(
             self.row.path,
@@ -199,12 +203,27 @@ class Operation(APIRoute):
             include_in_schema=self.row.tag is not None,
             response_model=None,
             responses={
-                self.row.status: {"model": reply, "headers": REQUEST_ID, **(described or {})},
+                self.row.status: {"model": reply, "headers": REQUEST_ID, **links, **(described or {})},
                 **error_replies(self.row),
             },
             generate_unique_id_function=lambda route: route.name,
             **{**description, "openapi_extra": secured | description.get("openapi_extra", {})},
         )
+
+
+def _judging_link(results: str) -> dict[str, Any]:
+    """Return an OpenAPI link from the reply at a JSON pointer to the judgement of its first result."""
+    return {
+        "JudgeFirstResult": {
+            "operationId": "feedback",
+            "description": "Judge whether the first result answers the query.",
+            "requestBody": {
+                "query_id": f"$response.body#{results}/query_id",
+                "document_id": f"$response.body#{results}/results/0/id",
+                "relevant": True,
+            },
+        }
+    }
 
 
 def error_replies(row: Endpoint) -> dict[int | str, dict[str, Any]]:
@@ -221,24 +240,6 @@ def error_replies(row: Endpoint) -> dict[int | str, dict[str, Any]]:
             "headers": REQUEST_ID | (_RETRY_AFTER if status in {429, 503} else {}),
         }
         for status in sorted(statuses)
-    }
-
-
-def judging_link(results: str) -> dict[str, Any]:
-    """Return an OpenAPI link from a reply to the judgement of its first result.
-
-    `results` is the JSON pointer to the reply to one query, "" if it is the whole body.
-    """
-    return {
-        "JudgeFirstResult": {
-            "operationId": "feedback",
-            "description": "Judge whether the first result answers the query.",
-            "requestBody": {
-                "query_id": f"$response.body#{results}/query_id",
-                "document_id": f"$response.body#{results}/results/0/id",
-                "relevant": True,
-            },
-        }
     }
 
 

@@ -1,8 +1,8 @@
-"""Finds and loads releases, from the place and with the trusted keys of the settings, if they fit into memory.
+"""Finds and loads releases, from the place and with the trusted keys of the settings, and watches their engine.
 
-Whether a release fits into the memory of this process, asked before it is loaded. Every search reads the whole index.
-If the control group allows less, the system maps it in again and again: the process is not killed, but answers nothing,
-and no message says why.
+After a call that no server answered, the service replies 503 at once and probes the engine every second until it
+responds. Unlike a circuit breaker that lets single queries through, this puts no query at risk, and it also notices the
+recovery without traffic.
 """
 
 import asyncio
@@ -24,18 +24,21 @@ from taugate.registry.catalog import current_id, find, shadow_id
 from taugate.registry.download import PRIVATE, private_copy, private_in_place, remote_current_id
 from taugate.registry.history import lock_for_reading
 from taugate.registry.transfer import update_copy
-from taugate.release.encoder import DATA, MODEL, WEIGHTS
 from taugate.release.engine import EngineRecord
-from taugate.release.layout import CURRENT, ENCODER_FOLDER, FLOAT32_FOLDER, LEXICAL, METADATA, QUERY_FOLDER
+from taugate.release.layout import CURRENT
 from taugate.release.manifest import ReleaseManifest
-from taugate.release.names import INDEX
 from taugate.release.verify import TrustedKeys, is_of_run
 from taugate.retrieval.documents.filters import Filter
-from taugate.retrieval.encoder.encoder import RequestedPrecision
-from taugate.retrieval.encoder.endpoint_access import EndpointAccess
-from taugate.retrieval.engines.connect import EngineAccess, engine_at
-from taugate.retrieval.engines.engine import Candidates, Collection, CollectionState, Positions, Rows
-from taugate.retrieval.hardware import memory_limit
+from taugate.retrieval.encoder.encoder import EndpointAccess, RequestedPrecision
+from taugate.retrieval.engines.engine import (
+    Candidates,
+    Collection,
+    CollectionState,
+    EngineAccess,
+    Positions,
+    Rows,
+    engine_at,
+)
 from taugate.service.lifecycle.active import GateRelease, Opened
 from taugate.service.metrics import Metrics
 from taugate.service.runtime.resources import lower_priority
@@ -48,42 +51,12 @@ if TYPE_CHECKING:  # loads FAISS, which a service that only cuts results does no
 
 _log = logging.getLogger(__name__)
 
-# The process with all-MiniLM-L6-v2 in int8, 320 MB, less its weights (docs/operations.md, "Capacity").
-_PROCESS_BYTES = 300 << 20
-_READ_WHOLE = {INDEX, LEXICAL, METADATA, MODEL, DATA, WEIGHTS}  # other files are mapped, and read in part
-_TIGHT = 0.8  # share of the limit; the rest is for replies, the cache, and a release that replaces this one
-_WAY_OUT = (
-    "raise the limit (in the chart, resources.limits.memory), or calibrate with a smaller index, such as "
-    'index = "flat-int8"'
-)
-
 # Between probes of the engine, in seconds; short at first, because a single call may time out on a healthy one.
 _FIRST_PAUSE, _PAUSE = 0.1, 1.0
 Result = TypeVar("Result")
 
 # Loads a release from its folder, with a number of encoder threads and an encoder of a precision.
 Load = Callable[[Path, int, RequestedPrecision], "Release"]
-
-
-def bytes_held(release: Path) -> int:
-    """Return the bytes of memory that a release takes in a process that searches it, from the sizes of its files."""
-    unused = {FLOAT32_FOLDER, ENCODER_FOLDER if (release / QUERY_FOLDER).is_dir() else QUERY_FOLDER}
-    held = [path for path in release.rglob("*") if path.name in _READ_WHOLE and path.parent.name not in unused]
-    return sum(path.stat().st_size for path in held)
-
-
-def check_memory(*releases: Path) -> str | None:
-    """Return a warning, also logged, if releases in one process leave little of the memory that is allowed."""
-    limit = memory_limit()
-    needed = _PROCESS_BYTES + sum(map(bytes_held, releases))
-    if limit is None or needed <= _TIGHT * limit:
-        return None
-    names = " with the shadow ".join(release.name for release in releases)
-    numbers = f"{names} needs {needed / 2**30:.2f} GiB of memory, the control group allows {limit / 2**30:.2f} GiB"
-    if needed > limit:
-        raise InputError(f"{numbers}: {_WAY_OUT}")
-    _log.warning("%s: little is left for replies and for the next release; %s", numbers, _WAY_OUT)
-    return f"{numbers}: {_WAY_OUT}"
 
 
 def current_release(settings: Settings, *, at_start: bool = False) -> Path:
@@ -118,7 +91,7 @@ def trusting(settings: Settings, engine: EngineAccess) -> Load:
     def load_trusted(release: Path, threads: int, precision: RequestedPrecision) -> "Release":
         from taugate.retrieval.reader import load
         from taugate.retrieval.rerank.endpoint import endpoint_at
-        from taugate.retrieval.rerank.reranker import TextScorer
+        from taugate.retrieval.rerank.stage import TextScorer
 
         def open_reranker(model: str | None) -> TextScorer:
             return endpoint_at(model, settings.rerank.url, settings.rerank.key_file)

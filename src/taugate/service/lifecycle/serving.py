@@ -20,11 +20,11 @@ from taugate.service.drift.analysis import Canary
 from taugate.service.drift.watch import DriftWatch
 from taugate.service.errors import ApiError, EncoderAway, EngineAway, NotReady, ReloadFailed
 from taugate.service.lifecycle.active import ActiveRelease, Ending, Failed, Loading, Ready, State, Waiting
-from taugate.service.lifecycle.loading import Load, ReleaseLoader, check_memory, log_failure, may_pass
+from taugate.service.lifecycle.loading import Load, ReleaseLoader, log_failure, may_pass
 from taugate.service.lifecycle.shadow import Shadowing
 from taugate.service.metrics import SHARED_FOLDER, Metrics
 from taugate.service.pipeline.reply import CachedSearch, TieredCache
-from taugate.service.runtime.resources import release_memory
+from taugate.service.runtime.resources import check_memory, release_memory
 from taugate.service.settings import Settings
 
 _log = logging.getLogger(__name__)

@@ -18,9 +18,9 @@ from taugate.errors import InputError
 from taugate.release.manifest import Manifest
 from taugate.retrieval.documents.store import Documents
 from taugate.retrieval.query import Answer, Query
-from taugate.service.lifecycle.loading import ReleaseLoader, check_memory, log_failure, may_pass
+from taugate.service.lifecycle.loading import ReleaseLoader, log_failure, may_pass
 from taugate.service.metrics import SHADOW_INFO, STAGE_SECONDS, MetricGroup, Metrics, counter, gauge, histogram
-from taugate.service.runtime.resources import search_in_background
+from taugate.service.runtime.resources import check_memory, search_in_background
 
 if TYPE_CHECKING:  # loads FAISS, which a service that only cuts results does not need
     from taugate.retrieval.reader import Release

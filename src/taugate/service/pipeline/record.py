@@ -19,10 +19,9 @@ from numpy.typing import NDArray
 from taugate.drift.observations import query_key
 from taugate.policy.arrays import Float32
 from taugate.release.manifest import Manifest, ReleaseManifest
-from taugate.retrieval.comparability import NotComparable
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.gate import GateReply
-from taugate.retrieval.query import Answer, GateReason, Query, Reason, Stage
+from taugate.retrieval.query import Answer, GateReason, NotComparable, Query, Reason, Stage
 from taugate.retrieval.vectors import shortest_decimal
 from taugate.storage.files import Json
 
@@ -43,11 +42,7 @@ _HEAD = struct.Struct("<QB")  # of a reply's bytes: the key of its query, and th
 _STAGES: tuple[Stage | None, ...] = (None, "first", "second")
 _CODES = [*product(_STAGES, (None, *NotComparable))]
 NOT_COMPARED: Float32 = np.zeros(0, dtype=np.float32)
-# The square of a vector's length: queries have unit length, or 0 if a text has no token.
-_MAX_SQUARED_LENGTH = 1.01
 _ROUNDING = 0.01  # more than that of a score
-# Bits of the byte after a cached vector: how the encoder read the query.
-_TRUNCATED_BIT, _UNREADABLE_BIT = 1, 2
 
 
 class ReplyForm(Protocol):
@@ -234,33 +229,3 @@ class ShownReply(NamedTuple):
         if not valid or not (np.abs(shown["score"]) <= max_score + _ROUNDING).all():  # false for NaN as well
             raise ValueError("no documents that a reply could show")
         return reply
-
-
-def flagged_vector(query: Query, vector: Float32) -> bytes:
-    """Return a query's vector, and a byte with a bit for each flag of how the encoder read it."""
-    return vector.tobytes() + bytes([_TRUNCATED_BIT * query.truncated | _UNREADABLE_BIT * query.unreadable])
-
-
-def read_vector(stored: object, query: Query, dimension: int) -> tuple[Query, Float32] | None:
-    """Parse the bytes of `flagged_vector`; returns the query as the encoder read it, and its vector, (d',) float32."""
-    # Returns None for a value that no query can have.
-    if not isinstance(stored, bytes) or len(stored) != 4 * dimension + 1:
-        return None
-    flags = stored[-1]
-    vector: Float32 = np.frombuffer(stored, dtype=np.float32, count=dimension)
-    with np.errstate(over="ignore"):
-        if flags > _TRUNCATED_BIT | _UNREADABLE_BIT or not np.dot(vector, vector) <= _MAX_SQUARED_LENGTH:  # or NaN
-            return None
-    if flags:
-        query = replace(query, truncated=bool(flags & _TRUNCATED_BIT), unreadable=bool(flags & _UNREADABLE_BIT))
-    return query, vector
-
-
-def position_bytes(positions: NDArray[np.int64]) -> bytes:
-    """Return positions of documents, (n,) int64, as bytes."""
-    return positions.astype(np.int32).tobytes()
-
-
-def read_positions(stored: bytes) -> NDArray[np.int64]:
-    """Parse the bytes of `position_bytes`."""
-    return np.frombuffer(stored, dtype=np.int32).astype(np.int64)

@@ -5,26 +5,20 @@ import hashlib
 import math
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from operator import attrgetter
 from sys import getsizeof
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+import numpy as np
 from cachetools import LRUCache
+from numpy.typing import NDArray
 
 from taugate.policy.arrays import Float32
 from taugate.retrieval.query import Answer, Explanation, Query
 from taugate.service.access.admission import Admission
 from taugate.service.metrics import Metrics
-from taugate.service.pipeline.record import (
-    ReplyForm,
-    SearchRecord,
-    flagged_vector,
-    position_bytes,
-    read_positions,
-    read_vector,
-    write_body,
-)
+from taugate.service.pipeline.record import ReplyForm, SearchRecord, write_body
 from taugate.service.settings import Settings
 
 if TYPE_CHECKING:  # loads FAISS and redis-py, which not every service needs
@@ -38,6 +32,11 @@ _SCHEMA = 5
 # Memory that a key and its table entries take: 450 to 550 bytes, measured with tracemalloc in a full cache that evicts
 # entries, on CPython 3.11 (tests/service/cache/test_memory.py).
 _ENTRY_BYTES = 512
+
+# The square of a vector's length: queries have unit length, or 0 if a text has no token.
+_MAX_SQUARED_LENGTH = 1.01
+# Bits of the byte after a cached vector: how the encoder read the query.
+_TRUNCATED_BIT, _UNREADABLE_BIT = 1, 2
 
 _every_field = attrgetter(*(field.name for field in fields(Query)))  # so that a new field cannot be forgotten here
 
@@ -68,6 +67,36 @@ class CacheKeys:
 
     def _key(self, kind: str, parts: object) -> str:
         return f"{self._prefix}:{kind}:{hashlib.sha256(repr(parts).encode()).hexdigest()}"
+
+
+def flagged_vector(query: Query, vector: Float32) -> bytes:
+    """Return a query's vector, and a byte with a bit for each flag of how the encoder read it."""
+    return vector.tobytes() + bytes([_TRUNCATED_BIT * query.truncated | _UNREADABLE_BIT * query.unreadable])
+
+
+def read_vector(stored: object, query: Query, dimension: int) -> tuple[Query, Float32] | None:
+    """Parse the bytes of `flagged_vector`; returns the query as the encoder read it, and its vector, (d',) float32."""
+    # Returns None for a value that no query can have.
+    if not isinstance(stored, bytes) or len(stored) != 4 * dimension + 1:
+        return None
+    flags = stored[-1]
+    vector: Float32 = np.frombuffer(stored, dtype=np.float32, count=dimension)
+    with np.errstate(over="ignore"):
+        if flags > _TRUNCATED_BIT | _UNREADABLE_BIT or not np.dot(vector, vector) <= _MAX_SQUARED_LENGTH:  # or NaN
+            return None
+    if flags:
+        query = replace(query, truncated=bool(flags & _TRUNCATED_BIT), unreadable=bool(flags & _UNREADABLE_BIT))
+    return query, vector
+
+
+def position_bytes(positions: NDArray[np.int64]) -> bytes:
+    """Return positions of documents, (n,) int64, as bytes."""
+    return positions.astype(np.int32).tobytes()
+
+
+def read_positions(stored: bytes) -> NDArray[np.int64]:
+    """Parse the bytes of `position_bytes`."""
+    return np.frombuffer(stored, dtype=np.int32).astype(np.int64)
 
 
 class MemoryCache(LRUCache[str, Any]):
@@ -138,8 +167,10 @@ class TieredCache:
         if settings.cache.redis_url is None:
             metrics.redis_up.set(math.nan)  # neither up nor down, so that no alert fires
         else:
-            url = settings.cache.redis_url.get_secret_value()
-            self.shared = _redis_cache(url, settings, lambda up: metrics.redis_up.set(int(up)))
+            from taugate.service import replicas
+
+            url, timeout = settings.cache.redis_url.get_secret_value(), settings.cache.redis_timeout_ms / 1000
+            self.shared = replicas.RedisCache(url, timeout, settings.cache.redis_ttl_seconds, metrics.redis_up.set)
 
     async def fetch(self, keys: Sequence[str]) -> "tuple[CacheOutcome, list[bytes | None]]":
         """Return the outcome of the lookup, and the shared value of each key, None if it is absent."""
@@ -157,13 +188,6 @@ class TieredCache:
         """Close the connections to Redis."""
         if self.shared is not None:
             await self.shared.close()
-
-
-def _redis_cache(url: str, settings: Settings, on_change: Callable[[bool], None]) -> "RedisCache":
-    from taugate.service.replicas import RedisCache
-
-    timeout, lifetime = settings.cache.redis_timeout_ms / 1000, settings.cache.redis_ttl_seconds
-    return RedisCache(url, timeout, lifetime, on_change)
 
 
 class CachedSearch:

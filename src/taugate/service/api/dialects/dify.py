@@ -16,19 +16,12 @@ from taugate.retrieval.documents.filters import Filter, instant, written
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.index.top_k import Fields
 from taugate.retrieval.query import Answer
-from taugate.service.api.dialects.results import (
-    FilterValue,
-    Lenient,
-    combined_filter,
-    negated,
-    parsed_condition,
-    tightened,
-)
+from taugate.service.api.dialects import results as shared
 from taugate.service.api.schemas import WHOLE_NUMBER, QueryText, SearchFields
 from taugate.service.api.search import SearchHandlers
 from taugate.service.errors import ApiError, Forbidden, Invalid, NotFound, Unauthorized
+from taugate.service.http.exchange import EncodedJsonResponse
 from taugate.service.http.operation import Operation
-from taugate.service.http.replies import EncodedJsonResponse
 from taugate.service.pipeline.record import QUERY_ID_FIELD, Written
 from taugate.storage.files import Json
 
@@ -59,29 +52,29 @@ _Name = Annotated[str, Field(min_length=1)]
 _Names = _Name | Annotated[list[_Name], Field(min_length=1)]
 
 
-class RetrievalSetting(Lenient):
+class RetrievalSetting(shared.Lenient):
     """`score_threshold` can only drop further results; it never keeps one that τ drops. Dify's form sends 0.0."""
 
     top_k: Annotated[int, Field(ge=1), WHOLE_NUMBER] | None = None
     score_threshold: float | None = Field(default=None, ge=0, le=1)
 
 
-class MetadataComparison(Lenient):
+class MetadataComparison(shared.Lenient):
     """A comparison of metadata fields with a value. With several fields, one match is enough."""
 
     name: Annotated[_Names, BeforeValidator(_require_names)]
     comparison_operator: str
-    value: FilterValue | None = None
+    value: shared.FilterValue | None = None
 
 
-class MetadataCondition(Lenient):
+class MetadataCondition(shared.Lenient):
     """Comparisons, all or at least one of which must hold."""
 
     logical_operator: Literal["and", "or"] | None = None
     conditions: list[MetadataComparison] | None = None
 
 
-class DifyQuery(Lenient):
+class DifyQuery(shared.Lenient):
     """A search. `knowledge_id` is `current`, or the id of the release in service."""
 
     knowledge_id: str
@@ -146,7 +139,7 @@ class _Records:
     threshold: float | None
 
     def write(self, answer: Answer, documents: Sequence[Document], manifest: Manifest) -> Mapping[str, Written]:
-        results, reason = tightened(answer, documents, self.threshold)
+        results, reason = shared.tightened(answer, documents, self.threshold)
         return {
             "records": [_record(document, score) for document, score in results],
             "reason": reason,
@@ -172,14 +165,14 @@ def _filter(metadata: MetadataCondition | None, fields: Fields) -> Filter | None
         return None
     try:
         comparisons = [_any_field(comparison, fields) for comparison in metadata.conditions]
-        return combined_filter(comparisons, any_of=metadata.logical_operator == "or")
+        return shared.combined_filter(comparisons, any_of=metadata.logical_operator == "or")
     except PydanticCustomError as error:
         raise Invalid(f"metadata_condition: {error.message()}") from error
 
 
 def _any_field(comparison: MetadataComparison, fields: Fields) -> Filter:
     names = [comparison.name] if isinstance(comparison.name, str) else comparison.name
-    return combined_filter([_translated(name, comparison, fields) for name in names], any_of=True)
+    return shared.combined_filter([_translated(name, comparison, fields) for name in names], any_of=True)
 
 
 def _translated(name: str, comparison: MetadataComparison, fields: Fields) -> Filter:
@@ -194,26 +187,26 @@ def _translated(name: str, comparison: MetadataComparison, fields: Fields) -> Fi
         case "is":
             translated = _equal(name, value, fields)
         case "=":
-            translated = parsed_condition(name, _number(name, operator, value))
+            translated = shared.parsed_condition(name, _number(name, operator, value))
         case "in":
             values = value if isinstance(value, list) else [part.strip() for part in str(value).split(",")]
-            translated = parsed_condition(name, values)
+            translated = shared.parsed_condition(name, values)
         case "before" | "after":
             translated = _time(name, operator, value, fields)
         case _:
-            translated = parsed_condition(name, {_BOUNDS[operator]: _number(name, operator, value)})
-    return negated(translated) if operator in _NEGATED else translated
+            translated = shared.parsed_condition(name, {_BOUNDS[operator]: _number(name, operator, value)})
+    return shared.negated(translated) if operator in _NEGATED else translated
 
 
 def _equal(name: str, value: object, fields: Fields) -> Filter:
     """Translate `is` to the value itself or, if the field holds dates, to its day or moment."""
     # A date is an ISO date, or the seconds since 1970 that Dify's form sends.
-    same = parsed_condition(name, value)
+    same = shared.parsed_condition(name, value)
     with suppress(ValueError, TypeError, OverflowError):
         date = value if isinstance(value, str) and instant(value) is not None else written(float(str(value)))
-        same_date = parsed_condition(name, {"gte": date, "lte": date})
+        same_date = shared.parsed_condition(name, {"gte": date, "lte": date})
         alternatives = [alternative for alternative in (same, same_date) if _fits(alternative, fields)]
-        return combined_filter(alternatives or [same], any_of=True)
+        return shared.combined_filter(alternatives or [same], any_of=True)
     return same
 
 
@@ -230,13 +223,13 @@ def _time(name: str, operator: str, value: object, fields: Fields) -> Filter:
     """Translate `before` and `after`: an ISO date, or the seconds since 1970 that Dify's form sends."""
     # Seconds are compared as a date if the field holds dates, else as a number.
     if isinstance(value, str) and instant(value) is not None:
-        return parsed_condition(name, {_TIMES[operator]: value})
+        return shared.parsed_condition(name, {_TIMES[operator]: value})
     number = _number(name, operator, value, "a number of seconds since 1970, or an ISO date such as 2024-05-31")
     with suppress(InputError, OverflowError):
-        as_date = parsed_condition(name, {_TIMES[operator]: written(number)})
+        as_date = shared.parsed_condition(name, {_TIMES[operator]: written(number)})
         fields.check_kinds(as_date)
         return as_date
-    return parsed_condition(name, {_TIMES[operator]: number})
+    return shared.parsed_condition(name, {_TIMES[operator]: number})
 
 
 def _number(name: str, operator: str, value: object, needed: str = "a number") -> float:

@@ -13,19 +13,12 @@ from taugate.release.manifest import Manifest
 from taugate.retrieval.documents.filters import Filter
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.query import Answer
-from taugate.service.api.dialects.results import (
-    FilterValue,
-    Lenient,
-    combined_filter,
-    negated,
-    parsed_condition,
-    tightened,
-)
+from taugate.service.api.dialects import results as shared
 from taugate.service.api.schemas import WHOLE_NUMBER, QueryText, SearchFields, require_text
 from taugate.service.api.search import CURRENT, SearchHandlers
 from taugate.service.errors import Invalid
+from taugate.service.http.exchange import EncodedJsonResponse, json_reply
 from taugate.service.http.operation import Operation
-from taugate.service.http.replies import EncodedJsonResponse, json_reply
 from taugate.service.pipeline.record import QUERY_ID_FIELD, Written
 from taugate.service.settings import MAX_QUERIES
 from taugate.storage.files import Json
@@ -72,15 +65,15 @@ def _require_queries(value: V) -> V:
 _Queries = QueryText | Annotated[list[QueryText], Field(min_length=1, max_length=MAX_QUERIES)]
 
 
-class ComparisonFilter(Lenient):
+class ComparisonFilter(shared.Lenient):
     """A comparison of an attribute, which is a metadata field, with a value."""
 
     type: _Comparison
     key: str
-    value: FilterValue
+    value: shared.FilterValue
 
 
-class CompoundFilter(Lenient):
+class CompoundFilter(shared.Lenient):
     """Filters, all or at least one of which must hold."""
 
     type: _Compound
@@ -94,13 +87,13 @@ _AnyFilter = Annotated[
 ]
 
 
-class RankingOptions(Lenient):
+class RankingOptions(shared.Lenient):
     """`score_threshold` can only drop further results; it never keeps one that τ drops."""
 
     score_threshold: float | None = Field(default=None, ge=0, le=1)
 
 
-class VectorStoreQuery(Lenient):
+class VectorStoreQuery(shared.Lenient):
     """A search of a vector store. `max_num_results` defaults to the K that the threshold was calibrated for."""
 
     query: Annotated[_Queries, BeforeValidator(_require_queries)]
@@ -184,15 +177,15 @@ def _filters(node: ComparisonFilter | CompoundFilter) -> Filter:
 
 def _translated(node: ComparisonFilter | CompoundFilter) -> Filter:
     if isinstance(node, CompoundFilter):
-        return combined_filter([_translated(child) for child in node.filters], any_of=node.type == "or")
+        return shared.combined_filter([_translated(child) for child in node.filters], any_of=node.type == "or")
     if node.type in _BOUNDS:
-        return parsed_condition(node.key, {node.type: node.value})
+        return shared.parsed_condition(node.key, {node.type: node.value})
     takes_list = node.type in {"in", "nin"}
     if isinstance(node.value, list) is not takes_list:
         needs = "a list" if takes_list else "one value, not a list"
         raise Invalid(f"filters: {node.key[:40]}: {node.type} needs {needs}")
-    translated = parsed_condition(node.key, node.value)
-    return negated(translated) if node.type in {"ne", "nin"} else translated
+    translated = shared.parsed_condition(node.key, node.value)
+    return shared.negated(translated) if node.type in {"ne", "nin"} else translated
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +196,7 @@ class _Page:
     threshold: float | None
 
     def write(self, answer: Answer, documents: Sequence[Document], manifest: Manifest) -> Mapping[str, Written]:
-        results, reason = tightened(answer, documents, self.threshold)
+        results, reason = shared.tightened(answer, documents, self.threshold)
         return {
             "object": "vector_store.search_results.page",
             "search_query": [self.query],
