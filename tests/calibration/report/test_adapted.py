@@ -13,38 +13,39 @@ from tests.calibration.report.html_page import check
 from tests.calibration.report.studies import Studied
 
 
-@pytest.fixture
-def adapted(papers: Studied) -> Studied:
-    return papers.with_records(adaptation=adaptation(measures()))
+@pytest.fixture(scope="module")
+def html(papers: Studied) -> str:
+    return papers.with_records(adaptation=adaptation(measures())).page()
 
 
-def test_adapted_section_requires_measures(papers: Studied, adapted: Studied) -> None:
-    assert "adapted" not in check(papers.page()).text
-    without = papers.with_records(adaptation=adaptation(None))
-    assert "adapted" not in check(without.page()).text
-    assert "base<b>model" in check(adapted.page()).text["adapted"]  # shown, not run
+@pytest.fixture(scope="module")
+def text(html: str) -> dict[str, str]:
+    return check(html).text
 
 
-def test_measures_are_shown_before_and_after(adapted: Studied) -> None:
-    page = check(adapted.page())
-    text = (page.text["adapted"] + page.text["papers"]).replace("\xa0", " ")
+def test_adapted_section_requires_measures(papers: Studied, text: dict[str, str]) -> None:
+    assert "adapted" not in check(papers.with_records(adaptation=adaptation(None)).page()).text
+    assert "base<b>model" in text["adapted"]  # shown, not run
+
+
+def test_measures_are_shown_before_and_after(text: dict[str, str]) -> None:
+    both = (text["adapted"] + text["papers"]).replace("\xa0", " ")
     for shown in ("0.7000", "(0.6800–0.7200)", "0.7500", "0.3100 (85)", "97.0 %", "0.9300", "0.8800", "30.50"):
-        assert shown in text
-    assert "10 queries with 3 paraphrases each, by rules" in page.text["papers"]
-    assert "-0.0500 (-0.0600 to -0.0400)" in page.text["adapted"]
+        assert shown in both
+    assert "10 queries with 3 paraphrases each, by rules" in text["papers"]
+    assert "-0.0500 (-0.0600 to -0.0400)" in text["adapted"]
     assert [of_law(measures().spectrum.after, part)[0] for part in ("beta", "tail", "fit", "whole")] == ["–"] * 4
 
 
-def test_encoders_tried_are_listed(adapted: Studied) -> None:
-    table = re.findall(r"All encoders that were tried.*?</table>", adapted.page(), re.S)[0]
+def test_encoders_tried_are_listed(html: str) -> None:
+    table = re.findall(r"All encoders that were tried.*?</table>", html, re.S)[0]
     assert re.findall(r'<th scope="row">(\w+)', table) == ["base", "whitening", "adapter"]
     assert re.findall(r'<tr class="now"><th scope="row">(\w+)', table) == ["adapter"]
 
 
-def test_query_set_diversity_is_shown(adapted: Studied) -> None:
-    text = check(adapted.page()).text["papers"]
-    assert f"{adapted.manifest().query_set.silhouette:.4f}" in text
-    assert "the set hides what an adapted encoder does better" in text
+def test_query_set_diversity_is_shown(papers: Studied, text: dict[str, str]) -> None:
+    assert f"{papers.manifest().query_set.silhouette:.4f}" in text["papers"]
+    assert "the set hides what an adapted encoder does better" in text["papers"]
 
 
 @pytest.mark.parametrize(
