@@ -63,7 +63,7 @@ def section(plan: Plan) -> str:
     ]
     return f"""\
 NDCG@10 and Recall@100 on `scifact`. The paper trains an encoder on the generated queries and tests it on human ones, as `taugate adapt` does
-([figures](../benchmarks/decisions.md#adapted-encoders)). Here the generated queries themselves are searched, with `--round-trip off` and the built-in examples in the prompt: what a calibration on them would measure.
+([figures](../benchmarks/decisions.md#adapted-encoders)). Here the generated queries themselves are searched, with `round-trip = "off"` and the built-in examples in the prompt: what a calibration on them would measure.
 
 {table(("encoder", "", "queries", "NDCG@10", "Recall@100", "accuracy@5"), rows)}
 
