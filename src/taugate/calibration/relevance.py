@@ -42,9 +42,18 @@ from taugate.evidence.relevance.fitting import (
     map_probabilities,
 )
 from taugate.policy.arrays import CorpusVectors, Float32, Float64, QueryVectors, Ranking, mean_and_covariance
-from taugate.policy.background import Background, ComputedBackground, ReadDocuments
 from taugate.policy.policy import Mask
-from taugate.policy.relevance import FEATURES, QUERY_FEATURES, Logistic, OnTopic, Relevance, features
+from taugate.policy.relevance import (
+    FEATURES,
+    QUERY_FEATURES,
+    Background,
+    ComputedBackground,
+    Logistic,
+    OnTopic,
+    ReadDocuments,
+    Relevance,
+    features,
+)
 from taugate.policy.score_relevance import Components, ScoreRelevance, score_features
 from taugate.release.outcome_records import Machine
 from taugate.retrieval.documents.store import Document

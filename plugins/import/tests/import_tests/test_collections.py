@@ -1,4 +1,4 @@
-"""Data sets that are named, such as `beir:scifact`, are read by the packages of their collections, from their caches."""
+"""Data sets that are named, such as `beir:scifact` are read by the packages of their collections."""
 
 import json
 import zipfile

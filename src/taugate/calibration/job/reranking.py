@@ -42,7 +42,7 @@ from taugate.retrieval.encoder.bert import processor_path
 from taugate.retrieval.folders import ModelsFolder, RerankerFolder
 from taugate.retrieval.rerank.cross_encoder import CrossEncoder
 from taugate.retrieval.rerank.late_interaction import token_vectors_of
-from taugate.retrieval.rerank.reranker import Reranker, TextReranker
+from taugate.retrieval.rerank.stage import Reranker, TextReranker
 from taugate.storage.files import sha256_json
 
 # In float32, 50 take a cross-encoder of six layers the default deadline; fewer than 10 would hardly be more than K.

@@ -64,10 +64,9 @@ from taugate.release.records import EncoderFitRecord, TrainedSimilarity
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import DocumentStore
 from taugate.retrieval.engines.engine import Engine, external
-from taugate.retrieval.folders import ModelsFolder
+from taugate.retrieval.folders import CorpusFolder, EncoderFolder, ModelsFolder
 from taugate.retrieval.index.hybrid import vector_index
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.loading import CorpusFolder, EncoderFolder
 
 _MAX_SIMILARITIES = 50_000_000  # 200 times the default; about 1 GB while COE and ROE are computed
 

@@ -65,10 +65,10 @@ from taugate.release.layout import ENCODER_FOLDER
 from taugate.release.outcome_records import PolicyRecord
 from taugate.retrieval.documents.store import DocumentStore
 from taugate.retrieval.encoder.encoder import ExportedEncoder
+from taugate.retrieval.folders import EncoderFolder
 from taugate.retrieval.index.approximate import AnyIndex
 from taugate.retrieval.index.hybrid import vector_index, words_of
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.loading import EncoderFolder
 from taugate.retrieval.reader import Release
 from taugate.retrieval.rerank.stage import FIRST_SCORE, SecondStage, combined
 from taugate.retrieval.vectors import Projection
