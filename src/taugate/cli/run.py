@@ -27,7 +27,7 @@ from taugate.data.runs.recording import (
 from taugate.data.runs.search_request import ExternalStore, Fields, StoreRequest, StoreSearch
 from taugate.errors import InputError
 from taugate.evidence.options import Advice, Options
-from taugate.retrieval.engines.connect import TOKEN_FILE
+from taugate.retrieval.engines.engine import TOKEN_FILE
 from taugate.storage.files import Json, read_secret, sha256_json
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ from taugate.cli.main import main
 from taugate.errors import ReleaseError
 from taugate.release.encoder import CONFIG
 from taugate.release.golden import TOLERANCE
-from taugate.retrieval.encoder.encoder import ExportedEncoder
-from taugate.retrieval.encoder.endpoint_access import KEY_FILE
+from taugate.retrieval.encoder.encoder import KEY_FILE, ExportedEncoder
 from taugate.retrieval.reader import load
 from tests.embedding_server import EmbeddingServer, embedding_server
 from tests.language_model import status

@@ -15,8 +15,7 @@ from taugate.calibration.encoding.shards import encode_shard
 from taugate.calibration.progress import Job
 from taugate.data.beir import read_dataset
 from taugate.errors import TextRefused
-from taugate.retrieval.encoder.encoder import ExportedEncoder
-from taugate.retrieval.encoder.endpoint_access import EndpointAccess
+from taugate.retrieval.encoder.encoder import EndpointAccess, ExportedEncoder
 from tests.embedding_server import EmbeddingServer, embedding_server
 from tests.retrieval.encoder.test_endpoint import endpoint_encoder
 

@@ -16,7 +16,7 @@ from taugate.calibration.encoding.rerankers import cheaper_reranker, exported_re
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, CheaperPrecision, exported_encoder, model_folder
 from taugate.errors import EncoderError
 from taugate.retrieval.encoder.bert import processor_path
-from taugate.retrieval.rerank.token_encoder import TokenEncoder
+from taugate.retrieval.rerank.late_interaction import TokenEncoder
 
 pytestmark = pytest.mark.model
 

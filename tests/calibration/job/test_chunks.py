@@ -13,7 +13,7 @@ from taugate.release.layout import ENCODER_FOLDER, REFERENCE
 from taugate.release.queries import Reference
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.golden import is_answered
-from taugate.retrieval.index.files import load_index
+from taugate.retrieval.index.approximate import load_index
 from taugate.retrieval.reader import Release, load
 from taugate.service.drift.analysis import Canary
 from tests.calibration.commands import Capture

@@ -12,7 +12,7 @@ from uuid import uuid4
 import numpy as np
 import pytest
 
-from taugate.retrieval.comparability import NotComparable
+from taugate.retrieval.query import NotComparable
 from taugate.service.drift import worker_store as module
 from taugate.service.drift.worker_store import FILE, WorkerStore
 from taugate.service.pipeline.record import ShownReply

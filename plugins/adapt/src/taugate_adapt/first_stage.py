@@ -32,8 +32,6 @@ class FirstStage:
     """Searches the complete corpus.
 
     Attributes:
-        pairs: Queries and documents, encoded by the base encoder.
-        encode: Encodes queries with it.
         trial: The search, with the lexical share that is best for the queries to learn from and to choose by.
     """
 
@@ -43,13 +41,7 @@ class FirstStage:
 
     @classmethod
     def choose(cls, pairs: EncodedPairs, encode: EncodeQueries, lexical: LexicalChoice) -> "FirstStage":
-        """Choose the weight of the lexical share by NDCG@10 of the queries to learn from and to choose by.
-
-        Args:
-            pairs: Queries and documents, encoded by the base encoder.
-            encode: Encodes queries with it.
-            lexical: Requested weight, `off` or `auto`.
-        """
+        """Choose the weight of the lexical share by NDCG@10 of the queries to learn from and to choose by."""
         queries = [*pairs.queries.train, *pairs.queries.validation]
         vectors = np.concatenate([pairs.train, pairs.validation])
         best = SearchTrial.build(queries, vectors, pairs.documents, DEPTH, pairs.parents)

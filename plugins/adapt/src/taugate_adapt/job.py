@@ -14,7 +14,7 @@ from taugate.calibration.comparison.measures import OtherTexts, ParaphrasedQueri
 from taugate.calibration.encoding.source import model_folder
 from taugate.calibration.metrics.embeddings import isotropy
 from taugate.calibration.progress import Job
-from taugate.data.generation.prompt import LanguageModel
+from taugate.data.generation.language_model import LanguageModel
 from taugate.errors import EncoderError, TaugateError
 from taugate.release.adaptation import AdaptationRecord, RecipeTrial, StageRecord, TrainingRecord
 from taugate.retrieval.encoder.encoder import ExportedEncoder
@@ -33,13 +33,7 @@ def try_recipes(trainer: EncoderTrainer, settings: AdaptationSettings, untrainab
 
     Args:
         trainer: Trainer with the pairs, the base encoder, and the folder of the unfinished work.
-        settings: Settings of the adaptation.
         untrainable: Why the base has no weights to train, None if it has.
-
-    Raises:
-        EncoderError: If a loss is not a finite number.
-        InputError: If the folder of the work belongs to another command or cannot be written, or if there is nothing
-            to learn from.
     """
     work = work_digest(trainer.pairs, trainer.encoder, settings)
     plan = TrainingPlan.read(trainer.work, work)
@@ -64,11 +58,6 @@ def why_untrainable(model: Path, base: str, recipe: Recipe) -> str | None:
     """Return the reason why weights cannot be trained; None if they can, or if a linear recipe is requested.
 
     Only `auto` works without training. For other recipes the error of `check_trainable` is raised.
-
-    Args:
-        model: Folder of the base.
-        base: Name of the base, for messages.
-        recipe: Requested recipe.
     """
     if recipe in LINEAR:
         return None
@@ -165,8 +154,6 @@ class Adaptation:
     Attributes:
         learned: The chosen map, None without a map.
         transformer: Folder of the trained model below the map, None if its weights are those of the base.
-        record: Record of the adaptation, with the evidence.
-        comparison: Comparison of all encoders tried.
     """
 
     learned: LinearMap | None
@@ -183,17 +170,8 @@ def adapt(
     After an error the target has not been written, and trained weights are kept beside it for the next attempt.
 
     Args:
-        data: Folder of the data set, or its URL.
         base: Name or folder of a sentence-transformers model, or folder of an exported encoder.
-        target: Folder to create for the adapted encoder.
-        settings: Settings of the adaptation.
-        job: Reports progress and warnings, and times the stages.
         writer: Writer of paraphrases, None for rules.
-
-    Raises:
-        InputError: If the data set, the settings or the target cannot be used.
-        EncoderError: If the base cannot be adapted.
-        OSError: If the writer does not respond.
     """
     from taugate_adapt.folder import check_target, write_encoder  # imports PyTorch
 

@@ -57,14 +57,8 @@ class AdaptationQueries:
     """The queries of an adaptation; no document answers queries of two parts.
 
     Attributes:
-        parts: Parts of the corpus.
-        source: Source of the training queries.
         split: Split of the training queries, None if all are crops.
         lost: Documents from which no query was generated, by reason, None if they were not counted.
-        train: Training queries.
-        validation: Validation queries.
-        unseen: Unseen queries.
-        unanswerable: Unanswerable queries of each part.
     """
 
     parts: CorpusParts
@@ -83,13 +77,8 @@ class AdaptationQueries:
         """Divide the documents, and take the queries of each part.
 
         Args:
-            evaluation: Data set with the split that decides acceptance.
             training: The same data set with the split to learn from, None for crops.
-            seed: Seed of division and crops.
             lost: Documents from which no query of the split was generated, None if unknown.
-
-        Raises:
-            InputError: If a part has too few queries.
         """
         documents, judged = evaluation.documents, decisive(evaluation.answerable)
         labelled = [] if training is None else training.answerable
@@ -225,10 +214,7 @@ class PairedTexts:
 
     Attributes:
         queries: (n, d) float32 of unit length.
-        texts: n texts of the queries.
-        relevant: Rows of `documents` that answer each query, none of an unanswerable one.
         documents: (N, d) float32 of unit length.
-        document_texts: N texts of the documents.
     """
 
     queries: Float32
@@ -243,12 +229,7 @@ class PairedTexts:
         return replace(self, queries=self.queries[rows], texts=texts, relevant=relevant)
 
     def mine(self, count: int, rng: np.random.Generator) -> HardNegatives:
-        """Find hard negatives with the current encoder, and exclude those that may be answers.
-
-        Args:
-            count: c, the number of negatives per query.
-            rng: Generator that draws documents if too few are found.
-        """
+        """Find hard negatives with the current encoder, and exclude those that may be answers."""
         nearest = FlatIndex.build(self.documents).search(self.queries, min(_DEPTH, len(self.documents)))
         positions = np.empty((len(self.queries), count), dtype=np.int64)
         suspects = []

@@ -48,11 +48,7 @@ class CorpusParts:
         every document. Without training queries, documents with evaluation queries are the first unseen ones.
 
         Args:
-            passages: N, the number of passages.
-            parents: Parents in the corpus.
             train: Labelled queries to learn from, empty if crops are used.
-            evaluation: Queries that decide acceptance.
-            seed: Seed of the division.
         """
         groups = _groups(passages, parents, [*train, *evaluation])
         trains, evaluates = (_queries_of(groups, queries) for queries in (train, evaluation))

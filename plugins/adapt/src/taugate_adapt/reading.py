@@ -23,11 +23,7 @@ from taugate_adapt.settings import TRAIN, AdaptationSettings
 
 
 def load_base(base: str) -> ExportedEncoder:
-    """Load the encoder to adapt, exported.
-
-    Raises:
-        EncoderError: If it cannot be adapted.
-    """
+    """Load the encoder to adapt, exported."""
     if document_encoder(base) is not None:
         raise EncoderError(
             f"encoder {base!r}: only its queries pass a learned map, not its documents; use the encoder from which it "
@@ -43,17 +39,7 @@ def load_base(base: str) -> ExportedEncoder:
 
 
 def read_splits(data: str, settings: AdaptationSettings, spool: Path, job: Job) -> tuple[Dataset, AdaptationQueries]:
-    """Read the evaluation split and the training split, if there is one, and divide their queries.
-
-    Args:
-        data: Folder of the data set, or its URL.
-        settings: Settings of the adaptation.
-        spool: Empty folder for the documents.
-        job: Reports warnings.
-
-    Raises:
-        InputError: If the data set cannot be used.
-    """
+    """Read the evaluation split and the training split, if there is one, and divide their queries."""
     deciding = settings.eval_split
     if deciding is None:
         deciding = default_split(data, job.report, "admission is decided by", "--eval-split")

@@ -25,12 +25,11 @@ from taugate.evidence.rules import GateSettings
 from taugate.release.adaptation import RERANKER_ADAPTATION, RerankerAdaptation, StageRecord
 from taugate.release.encoder import MODEL
 from taugate.retrieval.documents.store import DocumentStore
+from taugate.retrieval.encoder.bert import Graph
 from taugate.retrieval.encoder.encoder import ExportedEncoder
-from taugate.retrieval.encoder.graph import Graph
 from taugate.retrieval.hardware import processors
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.rerank.reranker import Reranker
-from taugate.retrieval.rerank.stage import combined, rank
+from taugate.retrieval.rerank.stage import Reranker, combined, rank
 from taugate.storage.files import write_synced
 from taugate_adapt import budget
 from taugate_adapt.decision import K, why_refused
@@ -56,19 +55,7 @@ _MULTIPLES = (1.0, 1.5, 2.0, 3.0, 0.0)
 
 
 def adapt_reranker(data: str, base: str, target: Path, settings: AdaptationSettings, job: Job) -> RerankerAdaptation:
-    """Train a second stage on a data set, judge it, and write it with its record, accepted or not.
-
-    Args:
-        data: Folder of the data set, or its URL.
-        base: Name or folder of the encoder whose results it ranks.
-        target: Folder to create for the model.
-        settings: Settings of the adaptation.
-        job: Reports progress and warnings, and times the stages.
-
-    Raises:
-        InputError: If the data set, the settings or the target cannot be used.
-        EncoderError: If the encoder's transformer cannot be trained.
-    """
+    """Train a second stage on a data set, judge it, and write it with its record, accepted or not."""
     check_target(target)
     with tempfile.TemporaryDirectory(prefix="taugate-") as spool:
         with job.stage("read"):
@@ -121,9 +108,7 @@ class _Costs:
     Attributes:
         settings: Settings of the adaptation, with a budget in seconds.
         job: Knows the seconds that have passed.
-        queries: Number of queries to learn from.
         example: Seconds of a training example.
-        bfloat16: Whether to train in bfloat16.
         after: Seconds needed after the last step.
     """
 
@@ -138,19 +123,7 @@ class _Costs:
     def of_training(
         cls, pairs: ScoredPairs, folder: Path, base: str, work: Path, settings: AdaptationSettings, job: Job
     ) -> Self:
-        """Time a few steps.
-
-        Args:
-            pairs: Pairs to learn from.
-            folder: Folder of the encoder's weights.
-            base: Name of the encoder.
-            work: Folder of the unfinished work.
-            settings: Settings of the adaptation.
-            job: Shows the progress.
-
-        Raises:
-            InputError: If the budget does not even cover the training.
-        """
+        """Time a few steps."""
         kind = _kind(settings)
 
         def step_seconds(bfloat16: bool) -> float:
@@ -166,11 +139,7 @@ class _Costs:
         return costs
 
     def and_judging(self, corpus: DocumentStore, queries: AdaptationQueries, encoder: ExportedEncoder) -> Self:
-        """Add the time that judging takes.
-
-        Raises:
-            InputError: If the budget does not cover encoding, training and judging.
-        """
+        """Add the time that judging takes."""
         with self.job.task("timing"):
             encoding = budget.encoding_seconds(corpus, queries, encoder, self.settings.seed)
             graph = _EncoderGraph(encoder.folder, encoder.config, encoder.sha256, processors())
@@ -203,13 +172,6 @@ class _Trainer:
     """Trains a second stage within the budget, and judges it.
 
     Attributes:
-        first: The first stage.
-        encoder: The encoder, exported.
-        folder: Folder of the encoder's weights.
-        base: Name of the encoder.
-        work: Folder of the unfinished work.
-        settings: Settings of the adaptation.
-        job: Shows the progress.
         costs: Measured costs; None for a number of steps, or if a killed run has measured them.
     """
 
@@ -223,11 +185,7 @@ class _Trainer:
     costs: _Costs | None
 
     def train(self) -> tuple[TrainedReranker[Any], StageRecord, float]:
-        """Train a new model, or resume a killed run.
-
-        Returns:
-            The model, the record of its training, and the weight of the first stage's score to begin the choice with.
-        """
+        """Train a new model, or resume a killed run."""
         pairs = self.first.training_pairs(self.settings.seed)
         plan, kind = self._plan(), _kind(self.settings)
         stage, trained = plan.stages[kind.stage], kind.begin(self.folder, self.base, self.settings.seed)

@@ -119,13 +119,6 @@ def sole_worker(work: Path, job: Job) -> Iterator[None]:
     """Create the folder, lock it, and remove it at the end.
 
     After an error or Ctrl-C it is kept if anything has been trained, or if it existed before.
-
-    Args:
-        work: The folder.
-        job: Reports the folder in which the work is kept.
-
-    Raises:
-        InputError: If another process holds the folder, or it cannot be created.
     """
     was_there = work.exists()
     try:

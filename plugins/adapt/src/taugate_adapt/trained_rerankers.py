@@ -34,9 +34,8 @@ from taugate.release.encoder import Role
 from taugate.release.layout import TOKEN_VECTORS
 from taugate.retrieval.documents.store import Documents
 from taugate.retrieval.rerank.cross_encoder import CrossEncoder
-from taugate.retrieval.rerank.late_interaction import LateInteraction
-from taugate.retrieval.rerank.reranker import Reranker, TextReranker
-from taugate.retrieval.rerank.token_encoder import TokenEncoder
+from taugate.retrieval.rerank.late_interaction import LateInteraction, TokenEncoder
+from taugate.retrieval.rerank.stage import Reranker, TextReranker
 from taugate_adapt.training.cross_encoding import HARDER, ScoredPairs, new_cross_encoder, train_cross_encoder
 from taugate_adapt.training.plan import TextSeconds
 from taugate_adapt.training.run import InOrder, Schedule, TrainingRun
@@ -67,14 +66,6 @@ def draw(pairs: ScoredPairs, count: int, seed: int) -> list[TokenExample]:
 
     If the negative has queries of its own, they are next: so a step has documents that are hard to tell apart, most of
     them both as an answer and as a negative, and encodes each of them once.
-
-    Args:
-        pairs: The queries with their documents.
-        count: Number of examples.
-        seed: Seed of the draws.
-
-    Raises:
-        NothingToLearn: If no query has both a document and a negative.
     """
     rng = np.random.default_rng([seed, _STREAM])
     usable = pairs.usable()
@@ -172,12 +163,7 @@ def _contrast(scores: torch.Tensor, relevant: torch.Tensor) -> torch.Tensor:
 def train_token_encoder(
     model: MultiVectorEncoder, name: str, pairs: ScoredPairs, schedule: Schedule, run: TrainingRun
 ) -> list[float]:
-    """Train the last layers in place, and return the loss of every step; `name` is the encoder's, for messages.
-
-    Raises:
-        EncoderError: If the encoder has no such layers, or the loss is not a finite number.
-        InputError: If the folder cannot be written, or there is nothing to learn from.
-    """
+    """Train the last layers in place, and return the loss of every step; `name` is the encoder's, for messages."""
     data = _Batches(model, pairs, draw(pairs, schedule.steps * schedule.batch, run.seed))
     weights = rarity(data.tokens(pairs.documents, "document")["input_ids"], len(model.tokenizer))
     layered: Any = model  # has what this function reads of an encoder
@@ -192,15 +178,7 @@ def train_token_encoder(
 
 @dataclass(frozen=True)
 class TrainedReranker(ABC, Generic[_Model]):
-    """A reranker in training.
-
-    Attributes:
-        stage: Name of the stage of training, and of its folder.
-        rate: Highest learning rate.
-        batch: Examples in a step.
-        model: The model.
-        name: Name of the encoder that it was made from.
-    """
+    """A reranker in training."""
 
     stage: ClassVar[RerankerStage]
     rate: ClassVar[float]
@@ -212,16 +190,7 @@ class TrainedReranker(ABC, Generic[_Model]):
     @classmethod
     @abstractmethod
     def begin(cls, folder: Path, name: str, seed: int) -> Self:
-        """Make the reranker of an encoder.
-
-        Args:
-            folder: Folder of the encoder.
-            name: Name of the encoder, for messages.
-            seed: Seed of new weights.
-
-        Raises:
-            EncoderError: If the encoder's transformer cannot be trained.
-        """
+        """Make the reranker of an encoder."""
 
     @staticmethod
     @abstractmethod
@@ -230,22 +199,11 @@ class TrainedReranker(ABC, Generic[_Model]):
 
         Args:
             text: Speed of the encoder that the model is made from, which has as many weights, in onnxruntime.
-            queries: Number of queries to rank for.
-            candidates: Number of candidates of a query.
-            documents: Number of documents in the corpus.
         """
 
     @abstractmethod
     def train(self, pairs: ScoredPairs, schedule: Schedule, run: TrainingRun) -> tuple[list[float], float]:
-        """Train in place.
-
-        Returns:
-            The loss of every step, and the weight of the first stage's score to begin the choice with.
-
-        Raises:
-            EncoderError: If the loss is not a finite number.
-            InputError: If the folder cannot be written, or there is nothing to learn from.
-        """
+        """Train in place."""
 
     def save(self, folder: Path) -> None:
         """Write a folder that sentence-transformers reads."""

@@ -62,15 +62,7 @@ class MilvusRow(TypedDict):
 
 
 def requests(first: int, shard: Rows) -> Iterator[list[MilvusRow]]:
-    """Yield the rows of a shard in parts that fit into one request.
-
-    Args:
-        first: Position of the first row.
-        shard: Rows to send.
-
-    Raises:
-        InputError: If a document is too large for Milvus.
-    """
+    """Yield the rows of a shard in parts that fit into one request."""
     part: list[MilvusRow] = []
     size_of_part = 0
     for position, (vector, document) in enumerate(zip(shard.vectors, shard.documents, strict=True), first):
@@ -103,16 +95,8 @@ def _row(position: int, vector: Float32, document: Document) -> tuple[MilvusRow,
 class MilvusEngine:
     """One or more Milvus servers that hold the same collections.
 
-    Attributes:
-        kind: Always "milvus".
-        exact: Whether the search is exact: never, as an approximate index answers it.
-
     Args:
-        urls: URLs such as http://127.0.0.1:19530, or a path ending in .db for milvus-lite.
         token: "user:password" or an API key; empty if there is none.
-
-    Raises:
-        InputError: If a URL is not one of Milvus.
     """
 
     kind: EngineKind = "milvus"
@@ -192,12 +176,7 @@ class MilvusEngine:
 
 
 class MilvusCollection:
-    """A collection in Milvus; see Collection.
-
-    Attributes:
-        name: Name of the collection.
-        dimension: Dimension of its vectors.
-    """
+    """A collection in Milvus; see Collection."""
 
     def __init__(self, name: str, dimension: int, breadth: int, servers: MilvusServers) -> None:
         self.name, self.dimension = name, dimension

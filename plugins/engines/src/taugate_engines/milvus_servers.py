@@ -30,10 +30,6 @@ class MilvusServers:
     Args:
         urls: One or more URLs such as http://127.0.0.1:19530, or a path ending in .db for milvus-lite.
         token: "user:password" or an API key; empty if there is none.
-        remedy: What to do about a refusal of Milvus.
-
-    Raises:
-        InputError: If a URL is not one of Milvus.
     """
 
     def __init__(
@@ -50,14 +46,7 @@ class MilvusServers:
         """Run a request on the server that replied last or, if it fails, on the next one.
 
         Args:
-            name: Collection of the request, for messages.
             request: Called with a client and a deadline.
-            deadline: See Replicas.run.
-            retry: See Replicas.run.
-
-        Raises:
-            EngineUnavailable: If no server replies in time.
-            ReleaseError: If Milvus refuses the request.
         """
         with _refusals(name, self._remedy):
             return self._replicas.run(request, deadline, retry=retry)
@@ -69,11 +58,7 @@ class MilvusServers:
 
 
 def remaining(deadline: float) -> float:
-    """Return the seconds until a deadline.
-
-    Raises:
-        TimeoutError: If it has passed.
-    """
+    """Return the seconds until a deadline."""
     seconds = deadline - time.monotonic()
     if seconds <= 0:
         raise TimeoutError("no time is left")

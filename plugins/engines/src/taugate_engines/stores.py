@@ -25,11 +25,7 @@ class PostgresStore:
     scores.
 
     Args:
-        url: URL, postgresql://user@host:port/database.
         password: Password of that user; empty if there is none.
-
-    Raises:
-        InputError: If the URL is not one of PostgreSQL.
     """
 
     def __init__(self, url: str, password: str = "") -> None:
@@ -78,11 +74,7 @@ class MilvusStore:
     `data`.
 
     Args:
-        url: URL such as http://localhost:19530, or a path ending in .db for milvus-lite.
         token: "user:password" or an API key; empty if there is none.
-
-    Raises:
-        InputError: If the URL is not one of Milvus.
     """
 
     def __init__(self, url: str, token: str = "") -> None:

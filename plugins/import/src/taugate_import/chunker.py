@@ -14,12 +14,10 @@ from typing import Literal, Self
 
 from tokenizers import Tokenizer
 
-from taugate.data.parsed import ParsedDocument
-from taugate.data.pieces import HEADING_SEPARATOR, LONGEST, Piece, PieceReader, sections
+from taugate.data.parsed import HEADING_SEPARATOR, LONGEST, ParsedDocument, Piece, PieceReader, sections
 from taugate.errors import InputError
 from taugate.release.encoder import CONFIG, TOKENIZER, EncoderConfig
-from taugate.retrieval.encoder.encoder import UNREADABLE
-from taugate.retrieval.encoder.unread import UnreadCounter
+from taugate.retrieval.encoder.encoder import UNREADABLE, UnreadCounter
 from taugate_import import CHUNK_TOKENS, OVERLAP_TOKENS
 
 # A title may have a quarter of a chunk, some 25 words: with fewer words than this, it would decide the rank alone.
@@ -46,11 +44,8 @@ class Division:
     """Pieces of one chunk.
 
     Attributes:
-        first: Position of the first piece.
-        stop: Position after the last piece.
         path: Headings that the chunk has as its title: those that all of its sections share, or those of the section in
             which it begins, if it begins within one. Headings that are not among them are a part of its text.
-        tokens: Its length with the title.
     """
 
     first: int
@@ -67,8 +62,6 @@ def divide(
     Args:
         pieces: All pieces of the document; the first one opens a section.
         max_tokens: Length of a chunk with its title. A piece that is longer is a chunk of its own.
-        overlap: Tokens kept free in chunks that begin within a section.
-        title_tokens: Returns the length of a title.
     """
     paths = _paths(pieces)
     best: list[tuple[float, Division | None]] = [(0.0, None)]
@@ -148,10 +141,6 @@ class Chunk:
     """A part of a document.
 
     Attributes:
-        start: Offset of its first character in the document's text.
-        end: Offset after its last character.
-        title: The document's title and the headings above the part.
-        heading: The innermost of these headings, or "".
         page: Page on which the part begins; None if the file has no pages.
     """
 
@@ -168,14 +157,8 @@ class Chunker:
     Only a listing or a row of a table may be longer: it is kept whole if it fits in the window.
 
     Attributes:
-        tokenizer: The encoder's tokenizer, without truncation and padding.
-        window: Longest text that the encoder reads, in tokens.
         size: Maximum length of a chunk in tokens; None for CHUNK_TOKENS or the window, whichever is smaller.
         overlap: Tokens that a chunk repeats from the previous one if a section had to be divided.
-        prompt: Text that the encoder puts in front of each document.
-
-    Raises:
-        InputError: If the size exceeds the window, or the overlap exceeds half of the size.
     """
 
     def __init__(
@@ -206,13 +189,8 @@ class Chunker:
         """Return a chunker for an exported encoder.
 
         Args:
-            encoder: Folder of the encoder.
             size: Maximum length of a chunk in tokens; "auto" for CHUNK_TOKENS or the window, whichever is smaller.
             overlap: Tokens that a chunk repeats from the previous one if a section had to be divided.
-
-        Raises:
-            InputError: If the encoder has no tokenizer, the size exceeds the window, or the overlap exceeds half of the
-                size.
         """
         config = EncoderConfig.model_validate_json((encoder / CONFIG).read_bytes())
         try:

@@ -19,8 +19,6 @@ class ImportedDocument:
 
     Attributes:
         id: Its id in the corpus and in judgements; the ids of its chunks begin with it.
-        content: Title and text, with the blocks that chunks respect.
-        metadata: Metadata of each of its chunks.
         as_written: Whether title and text are kept exactly if they fit in a chunk, as for documents of data sets.
         parent: Parent of a passage that has been a chunk before and is not divided again; None for whole documents.
         span: Span of such a passage in its parent; None for whole documents.
@@ -41,12 +39,7 @@ class ImportedDocument:
         return self.parent or self.id
 
     def lines(self, chunker: Chunker | None, mark: str = "#") -> list[bytes]:
-        """Return the lines of the corpus: one per chunk, with parent and span if there are several.
-
-        Args:
-            chunker: Divides the document, None to leave it whole.
-            mark: Separator between the document's id and the number of a chunk.
-        """
+        """Return the lines of the corpus: one per chunk, with parent and span if there are several."""
         chunks = self._chunks(chunker)
         lines = []
         for number, chunk in enumerate(chunks):
@@ -93,13 +86,6 @@ class PassageIds:
 
         `manual#0` beside chunks of `manual` becomes `manual%230`. If it comes before `manual`, the chunks of `manual`
         are `manual##0` and so on.
-
-        Args:
-            document: The next document.
-            chunker: As in `ImportedDocument.lines`.
-
-        Raises:
-            InputError: If two documents have the same id.
         """
         conflicting = self._divided if document.parent is None else self._whole
         if document.id in self._original or document.document_id in conflicting:

@@ -24,12 +24,7 @@ _LISTED = 5  # numbers of a file that a note lists
 
 
 class Copies:
-    """Finds files whose documents have the same titles, texts and metadata, except path and day of the last change.
-
-    Attributes:
-        imported: Ids of documents of the previous corpus.
-        judged: Ids of documents and chunks that judgements name.
-    """
+    """Finds files whose documents have the same titles, texts and metadata, except path and day of the last change."""
 
     def __init__(self, imported: Collection[str], judged: Set[str]) -> None:
         self._imported = imported
@@ -38,12 +33,7 @@ class Copies:
         self._ids: dict[str, list[str]] = {}
 
     def add(self, path: str, document: ImportedDocument) -> None:
-        """Add a document of a file.
-
-        Args:
-            path: Path of the file.
-            document: The document, with its id in the corpus.
-        """
+        """Add a document of a file."""
         content = document.content
         said = [content.key, content.title, content.text, dict(content.metadata)]
         self._digests.setdefault(path, hashlib.sha256()).update(orjson.dumps(said))
@@ -68,12 +58,7 @@ class Copies:
         return found
 
     def corpus(self, lines: BinaryIO, found: Mapping[str, list[str]]) -> Iterator[tuple[str, bytes]]:
-        """Yield each line of the corpus with the id of its document, without those of copies.
-
-        Args:
-            lines: The lines of all documents.
-            found: As returned by `found`.
-        """
+        """Yield each line of the corpus with the id of its document, without those of copies."""
         also = {name: copies[:MAX_TAGS] for path, copies in found.items() for name in self._ids[path]}
         left_out = {name for copies in found.values() for path in copies for name in self._ids[path]}
         for line in lines:
@@ -110,7 +95,6 @@ class UnreadFiles:
 
         Args:
             path: Path of its file, or the id of a document without a file.
-            lines: Lines of the corpus.
         """
         if self._chunker is None:
             return

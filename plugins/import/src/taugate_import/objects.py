@@ -44,19 +44,10 @@ def import_documents(
         documents: Objects with `page_content` (LangChain), or with `get_content()` or `text` (LlamaIndex). Their
             `metadata` is kept if filters can use it: strings, numbers, booleans, dates and lists of strings; its
             `title` is the title.
-        to: Folder of the data set, created if needed.
         encoder: Folder of an exported encoder, as returned by
             `taugate.calibration.encoding.source.exported_encoder`: its tokenizer counts, and chunks fit its window.
             None with `chunks="off"`.
         chunks: Maximum size of a chunk in tokens, "auto" for 128 or the window, "off" to leave documents whole.
-        overlap: Tokens that a chunk repeats from the previous one.
-        dry_run: Whether to write nothing.
-
-    Returns:
-        The counts `documents`, `chunks`, `added`, `changed`, `removed`, and `skipped` with a path and a reason each.
-
-    Raises:
-        InputError: If no document has text, two documents have the same id, or the folder's corpus was not imported.
     """
     if encoder is None and chunks != "off":
         raise InputError('encoder: chunks need a tokenizer; give the folder of an exported encoder, or chunks="off"')
@@ -95,15 +86,7 @@ def _documents(objects: Iterable[object]) -> Iterator[ImportedDocument | Skipped
 
 
 def _text(document: object, number: int) -> str:
-    """Return the text of a document.
-
-    Args:
-        document: Object of LangChain or LlamaIndex.
-        number: Position of the document, for the message.
-
-    Raises:
-        InputError: If it has no text.
-    """
+    """Return the text of a document."""
     get_content = getattr(document, "get_content", None)
     for text in (getattr(document, "page_content", None), get_content() if callable(get_content) else None):
         if isinstance(text, str):

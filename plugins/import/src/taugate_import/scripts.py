@@ -32,10 +32,7 @@ def script_text(text: str, script: Script, before: str, behind: str = "") -> str
     """Return a superscript or subscript as plain text.
 
     Args:
-        text: Its characters.
         script: Its kind; "" for text on the line, which is returned unchanged.
-        before: Text before it.
-        behind: Text after it.
     """
     core = text.strip()
     if not script or not core:
@@ -55,11 +52,7 @@ def script_text(text: str, script: Script, before: str, behind: str = "") -> str
 
 
 def join_scripts(pieces: Iterable[tuple[Script, str]]) -> str:
-    """Return the pieces of a line as text, without soft hyphens.
-
-    Args:
-        pieces: Each is superscript, subscript or on the line.
-    """
+    """Return the pieces of a line as text, without soft hyphens."""
     groups = groupby(filter(itemgetter(1), pieces), key=itemgetter(0))
     joined: list[tuple[Script, str]] = [(script, "".join(text for _, text in group)) for script, group in groups]
     joined.append(("", ""))
@@ -80,11 +73,7 @@ def without_scripts(text: str) -> str:
 
 
 def linear_text(element: Element) -> str:
-    """Return an equation, or a part of it, on one line, as one would type it.
-
-    Args:
-        element: Element of OMML.
-    """
+    """Return an equation, or a part of it, on one line, as one would type it."""
     write = _WRITERS.get(_name(element))
     if write:
         return write(element)
@@ -108,13 +97,7 @@ def _grouped(text: str) -> str:
 
 
 def _value(element: Element, name: str, default: str) -> str:
-    """Return a property of an element, or the default.
-
-    Args:
-        element: Element of OMML.
-        name: Name of the property.
-        default: Result if the element has no such property.
-    """
+    """Return a property of an element, or the default."""
     for element_property in element.iterfind(f"./*/{{*}}{name}"):
         return str(next(iter(element_property.attrib.values()), ""))
     return default

@@ -18,8 +18,6 @@ class SourceFile:
     """A file to read.
 
     Attributes:
-        path: Path as the user knows it.
-        name: Path below its source, which becomes the document's id (`document_id`).
         target: Regular file with its bytes, which differs from `path` if that is a link.
     """
 
@@ -34,7 +32,6 @@ class Skipped:
 
     Attributes:
         path: Path as the user knows it; bytes that are not UTF-8 are replaced.
-        reason: Reason as a predicate whose subject is the path.
     """
 
     path: str
@@ -52,7 +49,6 @@ class FileNote:
 
     Attributes:
         path: Path as the user knows it; bytes that are not UTF-8 are replaced.
-        note: A predicate whose subject is the path.
         share: Share of its words that reached the corpus if it is below the limit for a note, 0…1; None if the note is
             about something else.
         numbers: Words with a digit that the file shows and the corpus lacks; empty if the note is about something else.
@@ -80,10 +76,6 @@ def find_files(source: Path, prefix: str) -> Iterator[SourceFile | Skipped]:
     Every file is read once. A link to a file or folder within the source is followed unless the target is read under
     its own name, as in the folders that Kubernetes mounts, where NAME leads to a hidden folder. So cycles of links end.
     A link that leads out of the source is not followed. Hidden files and folders are skipped.
-
-    Args:
-        source: A file or folder.
-        prefix: Prefix of each name, unless the source is a single file.
     """
     if source.is_dir():
         yield from _with_unique_names(_Tree(source).files(), source, prefix)
@@ -93,11 +85,7 @@ def find_files(source: Path, prefix: str) -> Iterator[SourceFile | Skipped]:
 
 
 class _Tree:
-    """The files below a folder.
-
-    Attributes:
-        root: The folder, or a link to it.
-    """
+    """The files below a folder."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -165,12 +153,7 @@ class _Tree:
 
 
 def _classify(path: Path, target: Path) -> tuple[Path, Path] | Skipped:
-    """Return a file that can be read, or the reason why it cannot.
-
-    Args:
-        path: Path as the user knows it.
-        target: Path without links.
-    """
+    """Return a file that can be read, or the reason why it cannot."""
     if path.name.startswith("."):
         return Skipped.of(path, "is hidden")
     try:

@@ -82,11 +82,6 @@ def share_kept(source_text: str, documents: Iterable[ParsedDocument], left_out: 
     """Return the share of a file's words that its documents have, 1 if the file has none.
 
     A word that occurs twice in the file has to occur twice in the documents. Keys, titles and metadata count.
-
-    Args:
-        source_text: The plain reading of the file.
-        documents: Documents that the parser returned.
-        left_out: Text of the plain reading that they do not need.
     """
     words = count_words([source_text]) - count_words([left_out])
     if not words:
@@ -113,11 +108,6 @@ def lost_numbers(source_text: str, documents: Sequence[ParsedDocument], left_out
     """Return the words with a digit that a file shows and its documents lack, in the order of the file.
 
     Raised digits are words of their own: 10⁵ is neither 105 nor torques¹² torques12.
-
-    Args:
-        source_text: The plain reading of the file.
-        documents: Documents that the parser returned.
-        left_out: Text of the plain reading that they do not need.
     """
     shown = Counter(_words_with_digit([source_text]))
     shown.subtract(_words_with_digit([left_out]))

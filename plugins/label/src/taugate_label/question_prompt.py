@@ -57,8 +57,6 @@ class QuestionPrompt:
     """The prompt about one document.
 
     Attributes:
-        examples: Examples in front of the document.
-        document: Text of the document, cut to MAX_DOCUMENT characters.
         seed: Seed of the model's sampling, 0 ≤ seed < 2^31; each prompt has one of its own.
     """
 
@@ -68,13 +66,7 @@ class QuestionPrompt:
 
     @classmethod
     def of(cls, text: str, examples: tuple[Example, ...], seed: int) -> Self:
-        """Make the prompt of a document.
-
-        Args:
-            text: Text of the document.
-            examples: Examples in front of the document.
-            seed: Seed of the run.
-        """
+        """Make the prompt of a document."""
         document = on_one_line(text, MAX_DOCUMENT)
         digest = sha256(orjson.dumps([seed, document, *map(list, examples)])).digest()
         return cls(examples, document, int.from_bytes(digest[:4], "big") >> 1)
@@ -106,14 +98,7 @@ def on_one_line(text: str, length: int) -> str:
 
 
 def read_examples(path: Path) -> tuple[Example, ...]:
-    """Read the examples of a prompt from a file.
-
-    Args:
-        path: A file in JSON Lines, each line {"document": …, "query": …}.
-
-    Raises:
-        InputError: If the file cannot be read or holds too few or too many examples; LineError if a line is invalid.
-    """
+    """Read the examples of a prompt from a file."""
     examples = tuple(
         Example(
             on_one_line(required_text(path, line, record, "document"), MAX_DOCUMENT),

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from taugate.data.corpus import CORPUS, read_corpus
-from taugate.data.editing import QueryFile, replace_queries
 from taugate.data.generation.generate import (
     Losses,
     check_request,
@@ -16,7 +15,7 @@ from taugate.data.generation.generate import (
     sample_documents,
     sampling_key,
 )
-from taugate.data.generation.prompt import Completion, Prompt, ReplyCache, query_in
+from taugate.data.generation.language_model import Completion, Prompt, ReplyCache, query_in
 from taugate.data.judgements import (
     GENERATED,
     CorpusIds,
@@ -28,7 +27,7 @@ from taugate.data.judgements import (
     splits_in,
 )
 from taugate.data.lines import read_lines, stored_file
-from taugate.data.queries import DatasetQuery
+from taugate.data.queries import DatasetQuery, QueryFile, replace_queries
 from taugate.data.questions import QuestionRule
 from taugate.errors import InputError
 from taugate_label.question_prompt import (
@@ -49,17 +48,7 @@ _QUERY_TOKENS = 20  # of a typical reply
 
 @dataclass(frozen=True)
 class QuestionPlan:
-    """The prompts of a run.
-
-    Attributes:
-        data: Folder of the data set.
-        identifiers: Ids of the sampled documents.
-        prompts: One prompt for each document.
-        rule: Decides whether a text is a question.
-        source: Description of the source of the examples.
-        documents: Number of passages in the corpus.
-        before: The existing queries of the data set.
-    """
+    """The prompts of a run."""
 
     data: Path
     identifiers: Sequence[str]
@@ -81,15 +70,9 @@ def plan_questions(
     """Sample the documents that a model is asked about, and write a prompt for each.
 
     Args:
-        data: Folder of the data set.
-        max_documents: Number of documents to sample.
         seed: Seed of the sample, of the choice of examples, and of the model's sampling.
         examples: File with the examples of the prompt; None for three labelled queries by people or, with fewer, for
             three that come with Taugate.
-        share: Largest share of the chunks of a document, see `sample_documents`.
-
-    Raises:
-        InputError: If a file cannot be read; LineError if a line is invalid.
     """
     check_request(data, max_documents)
     before = QueryFile.read(data)
@@ -148,24 +131,14 @@ def estimated_tokens(prompts: Sequence[Prompt]) -> tuple[int, int]:
 
 @dataclass
 class Questions:
-    """The selected questions, and the reasons for rejecting the others.
-
-    Attributes:
-        texts: Text of each question, by the id of its document.
-        lost: Number of documents that gave none, by reason.
-        written: Every reply with text, by the id of its document.
-    """
+    """The selected questions, and the reasons for rejecting the others."""
 
     texts: dict[str, str] = field(default_factory=dict)
     lost: Losses = field(default_factory=Losses)
     written: dict[str, str] = field(default_factory=dict)
 
     def drop(self, results: Sequence[bool]) -> None:
-        """Drop the questions that fail the round trip.
-
-        Args:
-            results: For each of `texts`, whether a search for it returned its document.
-        """
+        """Drop the questions that fail the round trip."""
         for document, kept in zip(list(self.texts), results, strict=True):
             if not kept:
                 del self.texts[document]
@@ -179,12 +152,7 @@ class Questions:
 
 
 def select(plan: QuestionPlan, replies: dict[Prompt, Completion]) -> Questions:
-    """Select the questions from the replies, and count the losses by reason.
-
-    Args:
-        plan: The prompts.
-        replies: The reply to each prompt of the plan.
-    """
+    """Select the questions from the replies, and count the losses by reason."""
     result = Questions()
     existing = {normalized(text) for text in plan.before.texts(other_than="llm").values()}
     for identifier, prompt in zip(plan.identifiers, plan.prompts, strict=True):
@@ -209,14 +177,6 @@ def write_questions(plan: QuestionPlan, questions: Questions, model: str) -> Non
     """Write questions and their judgements into the data set; questions of an earlier run are replaced.
 
     A question's only relevant passage is the one that it was written about. The caller holds `sole_writer`.
-
-    Args:
-        plan: Plan that the questions come from.
-        questions: Questions to write.
-        model: Name of the model that wrote them.
-
-    Raises:
-        InputError: If there are no questions.
     """
     if not questions.texts:
         lost = ", ".join(f"{count} {name}" for name, count in vars(questions.lost).items() if count)

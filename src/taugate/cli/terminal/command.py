@@ -17,7 +17,7 @@ from taugate.data.judgements import TEST
 from taugate.data.lines import read_lines
 from taugate.data.queries import check_first_lines, check_folder
 from taugate.errors import InputError, ReleaseError
-from taugate.registry.directory import check_releases_exist
+from taugate.storage.folders import check_releases_exist
 
 # Common options without a value, and with one, of all commands.
 FLAGS = {"--dry-run", "--force", "--json", "--new-encoder", "--no-promote", "--verbose", "--yes"}
@@ -61,23 +61,13 @@ def check_words(words: Sequence[str]) -> None:
 
 
 def check_paths(command: str, arguments: Sequence[str], options: Mapping[str, str]) -> None:
-    """Check the paths of a command.
-
-    Args:
-        command: Its name, with that of an action.
-        arguments: Its arguments without a name.
-        options: The values of its options by name.
-
-    Raises:
-        InputError: If a file or folder is missing, or the first line of a data set's file is something else.
-        ReleaseError: If there is no releases directory.
-    """
+    """Check the paths of a command."""
     paths = [Path(argument) for argument in arguments if "://" not in argument]
     if command == "run" and arguments[:1] != ["generated"] and paths:
         from taugate.data.runs.recording import read_run_queries  # loads pydantic
 
         read_run_queries(paths[0])
-    elif command in _LABELLED | {"encode", "queries", "judge"} and paths and "://" not in arguments[0]:
+    elif command in _LABELLED | {"encode", "queries", "judge"} and paths and _is_path(arguments[0]):
         check_folder(paths[0])
         if command != "judge":
             check_first_lines(paths[0], options.get("--split", TEST) if command in _LABELLED else None)
@@ -93,6 +83,15 @@ def check_paths(command: str, arguments: Sequence[str], options: Mapping[str, st
             raise ReleaseError(
                 f"{releases}: no release is current; run `taugate calibrate DATA --releases {releases}` first"
             )
+
+
+def _is_path(data: str) -> bool:
+    """Return whether a data set is a folder, neither a URL nor a name such as `beir:scifact`."""
+    if ":" not in data:
+        return True
+    from taugate.data.named import named  # loads NumPy
+
+    return "://" not in data and named(data) is None
 
 
 def _check_files(command: str, paths: Sequence[Path], options: Mapping[str, str]) -> None:
@@ -259,12 +258,7 @@ class Group(click.Group):
 
 
 def _completed(word: str, names: Mapping[str, bool]) -> str:
-    """Return a word of the command line with the full name of an abbreviated option; a required one takes precedence.
-
-    Args:
-        word: The word.
-        names: Names of the options, and whether they are required.
-    """
+    """Return a word of the command line with an abbreviated option in full; a required one takes precedence."""
     name, equals, value = word.partition("=")
     matches = [full for full in names if full.startswith(name)] if len(name) > 2 and name.startswith("--") else []
     if len(matches) > 1 and name not in names:

@@ -14,7 +14,7 @@ from taugate.cli.terminal.options import Appearance, number_or, option
 from taugate.cli.terminal.output import say
 from taugate.errors import InputError
 from taugate.evidence.options import Options
-from taugate.registry.signing import SIGNING_KEY, signing_key, trusted_keys
+from taugate.registry.writer import SIGNING_KEY, signing_key, trusted_keys
 
 PROMOTION = OptionGroup("promotion", "by default, a release with a threshold is promoted")
 RULE = ("max_accuracy_drop", "max_kept_increase", "promote_if")  # the fields that set a rule
@@ -57,11 +57,7 @@ class PromotionOptions(Options):
     by: Annotated[str | None, Appearance("NAME", variable=BY)] = option(None, BY_HELP)
 
     def promotion(self, *, new_encoder: bool = False, signs: bool = True) -> Promotion:
-        """Return the requested promotion; `signs` if the command writes the release, which services may require signed.
-
-        Raises:
-            InputError: If options contradict each other, or the rule or a key cannot be read.
-        """
+        """Return the requested promotion; `signs` if the command writes the release, which has to be signed then."""
         act_as(self.by)
         rules = {
             self.sentence_option: self.promote_if,

@@ -21,12 +21,14 @@ from taugate.service.access.authorization import AllowedHosts, Authorizer
 from taugate.service.http.bodies import MAX_SMALL_BYTES, check_json, read_body, read_json, read_large_json, suggest_path
 from taugate.service.http.connection import current_connection
 from taugate.service.http.exchange import (
+    PROBLEM_TYPE,
     SECURITY_HEADERS,
     Caller,
     RequestLog,
     current_caller,
     error_body,
     json_reply,
+    problem_reply,
     request_id,
 )
 from taugate.service.http.operation import ENDPOINTS, Operation
@@ -182,6 +184,8 @@ class RequestSteps:
         if operation is not None and operation.error_form is not None:
             status, code, further = operation.error_form(error, caller.headers)
             return json_reply(error_body(code, str(error), caller.id) | further, status, error.headers)
+        if PROBLEM_TYPE in caller.headers.get(b"accept", b"").lower():
+            return problem_reply(error, caller.id)
         return json_reply(error_body(error.code, str(error), caller.id), error.status, error.headers)
 
     async def _handle(self, caller: Caller, operation: Operation | None, scope: Scope, receive: Receive) -> Response:

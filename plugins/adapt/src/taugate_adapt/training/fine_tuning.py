@@ -67,16 +67,7 @@ class Triplets:
         Queries that are drawn together share both, and are adjacent.
 
         Args:
-            queries: n texts.
-            documents: Texts of the documents.
-            relevant: Rows of the documents that answer each query, at least one.
             negatives: (n, c) rows of documents that do not answer the query, −1 if there is none.
-            count: Number of triplets.
-            seed: Seed of the draws.
-            together: Largest number of queries on one document that are drawn together.
-
-        Raises:
-            NothingToLearn: If no query has a negative.
         """
         rng = np.random.default_rng([seed, _STREAM])
         usable = np.flatnonzero((negatives >= 0).any(axis=1))
@@ -123,12 +114,7 @@ class Triplets:
 
 
 def fine_tune(model: SentenceTransformer, triplets: Triplets, schedule: Schedule, run: TrainingRun) -> list[float]:
-    """Train the complete encoder in place, and return the loss of every step.
-
-    Raises:
-        EncoderError: If the loss is not a finite number.
-        InputError: If the folder cannot be written.
-    """
+    """Train the complete encoder in place, and return the loss of every step."""
     model.requires_grad_(True)
     _freeze_maps(model)
     loss = CachedMultipleNegativesRankingLoss(model, scale=_SCALE, mini_batch_size=min(_MINI_BATCH, schedule.batch))
@@ -142,10 +128,6 @@ def fine_tune_layers(
     """Train the last layers of an encoder in place, over the hidden states of the lower layers.
 
     The last `upper` layers learn, and `name` is for messages; the other parameters are those of `fine_tune`.
-
-    Raises:
-        EncoderError: If the model has no such layers, or the loss is not a finite number.
-        InputError: If the folder cannot be written.
     """
     transformer_layers(model, name)
     of_stage = replace(run, folder=run.folder / "layers")
@@ -163,7 +145,6 @@ def with_map(model: SentenceTransformer, learned: LinearMap | None) -> SentenceT
     """Return a model of the same modules that ends in a frozen map, so that training starts from its result.
 
     Args:
-        model: Model whose modules are shared.
         learned: The map, None without a map.
     """
     mapped = SentenceTransformer(modules=list(model), device="cpu")
@@ -197,13 +178,7 @@ def _freeze_maps(model: SentenceTransformer) -> None:
 
 
 def merge(base: SentenceTransformer, trained: SentenceTransformer, weight: float) -> None:
-    """Replace the weights of a trained model by (1 − w)·base + w·trained, in place.
-
-    Args:
-        base: Base model.
-        trained: Trained model of the same modules.
-        weight: w, in 0…1.
-    """
+    """Replace the weights of a trained model by (1 − w)·base + w·trained, in place."""
     originals = dict(base.named_parameters())
     with torch.no_grad():
         for name, parameter in trained.named_parameters():

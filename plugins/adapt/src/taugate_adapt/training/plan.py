@@ -60,12 +60,6 @@ class TrainingPlan(Record):
     """The plan of an adaptation.
 
     Attributes:
-        work: Digest of everything that determines the result.
-        adapter_steps: Gradient steps of the adapter.
-        bfloat16: Whether products are computed in bfloat16.
-        stages: Stages to train, by recipe.
-        merge_weights: Merge weights to try.
-        left_out: Recipes that are not tried, with the reasons.
         after: Seconds needed after the last step of a recipe; 0 if the steps were given.
     """
 
@@ -84,15 +78,7 @@ class TrainingPlan(Record):
 
     @classmethod
     def read(cls, folder: Path, work: str) -> Self | None:
-        """Read the plan of a killed run; None if there is none.
-
-        Args:
-            folder: Folder of the unfinished work.
-            work: Digest of the current work.
-
-        Raises:
-            InputError: If the folder belongs to other work, which must not be reused.
-        """
+        """Read the plan of a killed run; None if there is none."""
         try:
             plan = cls.model_validate_json(read_bounded(folder / _PLAN, _MAX_BYTES))
         except FileNotFoundError:
@@ -107,11 +93,7 @@ class TrainingPlan(Record):
         return plan
 
     def write(self, folder: Path) -> None:
-        """Write the plan atomically to the folder of the unfinished work, which is created if necessary.
-
-        Raises:
-            OSError: If the plan cannot be written.
-        """
+        """Write the plan atomically to the folder of the unfinished work, which is created if necessary."""
         folder.mkdir(parents=True, exist_ok=True)
         atomic_write(folder / _PLAN, (self.model_dump_json(indent=2) + "\n").encode())
 
@@ -123,7 +105,6 @@ class TimeBudget:
     Attributes:
         seconds: Remaining seconds.
         after: Seconds needed after the steps of every recipe.
-        left_out: Recipes that were too expensive, with the reasons.
     """
 
     seconds: float
@@ -152,11 +133,8 @@ class TimeBudget:
         """Allocate the seconds of a recipe, and return its steps; None if the budget covers too few steps.
 
         Args:
-            recipe: Name of the recipe.
             example: Seconds per example of a step.
             once: Seconds before the first step.
-            batches: Examples in a step, in order of preference.
-            max_examples: Number of distinct examples.
         """
         left = self.seconds - self.after - once
         for batch in batches:

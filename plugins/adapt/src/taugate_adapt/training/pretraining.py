@@ -22,7 +22,7 @@ from transformers import AutoModelForMaskedLM, DataCollatorForLanguageModeling, 
 from transformers.trainer_pt_utils import get_length_grouped_indices
 
 from taugate.calibration.export.torch_model import is_transformer
-from taugate.data.pieces import sentences
+from taugate.data.parsed import sentences
 from taugate.errors import EncoderError
 from taugate.retrieval.documents.store import DocumentStore
 from taugate_adapt.training.plan import NothingToLearn
@@ -39,17 +39,6 @@ def pretrain(
     """Change the weights of a model's transformer in place, and return the loss of every step.
 
     The same model, sentences, schedule and seed give the same bits on the same machine, resumed or not.
-
-    Args:
-        model: Model to train.
-        name: Name of the model, for messages.
-        texts: Sentences of the corpus.
-        run: Run in the folder of the unfinished work.
-        schedule: Number of steps, sentences in a step, and learning rate.
-
-    Raises:
-        EncoderError: If the model cannot be pre-trained.
-        NothingToLearn: If there is no sentence.
     """
     masked = masked_language_model(model, name, run.seed)
     longest = int(model.max_seq_length or masked.config.max_position_embeddings)
@@ -64,7 +53,6 @@ def corpus_sentences(documents: DocumentStore, passages: NDArray[np.int64]) -> I
     """Yield the distinct sentences of some passages in corpus order.
 
     Args:
-        documents: Documents of the corpus.
         passages: Positions of the passages to learn from, ascending.
     """
     seen: set[str] = set()
@@ -87,17 +75,6 @@ class MaskedSentences(Dataset[MaskedSentence]):
     """The sentences of all steps of a run, in the order in which they are shown.
 
     An epoch shows each sentence once. Sentences of about the same length share a step, which saves padding.
-
-    Attributes:
-        tokenizer: Tokenizer of the model, with a mask token.
-        texts: Sentences.
-        longest: Maximum length in tokens.
-        steps: Number of steps of the run.
-        batch: Number of sentences in a step.
-        seed: Seed of the order.
-
-    Raises:
-        NothingToLearn: If no sentence has a token that can be masked.
     """
 
     def __init__(
@@ -131,10 +108,6 @@ class MaskingCollator:
     """Pads the sentences of a step and masks tokens, depending only on the seed and the place in the run.
 
     So a resumed run masks the same tokens.
-
-    Attributes:
-        tokenizer: Tokenizer of the model, with a mask token.
-        seed: Seed of the run.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, seed: int) -> None:
@@ -156,15 +129,6 @@ def masked_language_model(model: SentenceTransformer, name: str, seed: int) -> P
 
     The head is the one in the base model's folder. Most sentence encoders have none; then a new one is initialised by
     transformers, and its output weights are the transformer's token embeddings.
-
-    Args:
-        model: Model whose transformer learns.
-        name: Name of the model, for messages.
-        seed: Seed of a new head.
-
-    Raises:
-        EncoderError: If the model has no transformer, its tokenizer has no mask token, or transformers has no such
-            head for it.
     """
     if not is_transformer(model):
         raise EncoderError(f"encoder {name!r}: has no transformer that could be pre-trained; choose another recipe")

@@ -45,7 +45,6 @@ class _Actor:
     """A worker in a Ray process. Errors are returned as values, since Ray would wrap exceptions and retry.
 
     Args:
-        work: The job.
         home: The user's home folder, because Ray was started in another one; None on a cluster.
     """
 
@@ -69,13 +68,7 @@ def encode_with_ray(
 
     Args:
         work: The job; for a cluster, the result of `Work.shared`.
-        shards: Shards of the corpus.
-        workers: Number of processes, each with one thread.
         address: Address of a cluster; None for a cluster on this machine, which stops at the end of the iteration.
-
-    Raises:
-        TaugateError: The first error of a worker; InputError if Ray fails.
-        OSError: The first error of a worker.
     """
     rows = [{"number": number} | asdict(shard) for number, shard in enumerate(shards)]
     with _cluster(workers, address) as ray:

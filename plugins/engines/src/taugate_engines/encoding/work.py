@@ -31,12 +31,8 @@ class Work:
     """An encoding job, described without objects of this process.
 
     Attributes:
-        location: Folder or URL of the encoding.
-        encoder: SHA-256 of the encoder's files.
-        dimension: Length of its vectors.
         spool: Folder of the corpus on this machine; None if workers read it from `location`.
         folder: Folder of the encoder on this machine; None if workers read it from `location`.
-        versions: Versions of the packages that encode.
     """
 
     location: str
@@ -58,7 +54,6 @@ class Work:
         Documents that an earlier run has copied are not copied again.
 
         Args:
-            shards: The shards to encode.
             progress: Called with the number of documents just copied.
         """
         assert self.spool is not None and self.folder is not None  # noqa: S101 (narrows the type)
@@ -73,15 +68,7 @@ class Work:
         return Work(self.location, self.encoder, self.dimension, None, None, self.versions)
 
     def documents(self, place: Place, shard: CorpusShard) -> bytes:
-        """Return the documents of a shard as JSON lines.
-
-        Args:
-            place: Location of the encoding.
-            shard: The shard.
-
-        Raises:
-            InputError: If the documents are missing at the location.
-        """
+        """Return the documents of a shard as JSON lines."""
         if self.spool is None:
             try:
                 return place.read(_documents_name(shard), shard.size)
@@ -108,7 +95,6 @@ class Worker:
     """Encodes shards one after the other.
 
     Args:
-        work: The job.
         encoder: An encoder that is already loaded; None to load it at the first shard, with one thread.
     """
 
@@ -146,12 +132,7 @@ class Worker:
         """Return the record of a shard, and whether it was encoded now or was already complete.
 
         Args:
-            shard: The shard.
             progress: Called with the number of texts just encoded.
-
-        Raises:
-            TaugateError: If the shard cannot be read or encoded.
-            OSError: If a file cannot be read or written.
         """
         record = finished_shard(self._place, shard, self._work.dimension)
         if record is not None:
