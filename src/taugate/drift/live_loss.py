@@ -26,9 +26,17 @@ _UNSURE = 0.01  # least probability that is predicted: nothing is certain
 _UNKNOWN = -1  # in place of labels that were not given
 MAX_JUDGED = 20_000  # judgements that are kept, 1 MB: at 50 a day, a release's first year
 
-# One judgement, as processes share it: who judged, the labels, the other judge's labels, and the numbers of the draw.
+# One judgement, as replicas share it: the query, who judged, labels, the other judge's labels, numbers of the draw.
 JUDGED = np.dtype(
-    [("cluster", "<u8"), ("model", "?"), ("labels", "i1", 3), ("other", "i1", 3), ("scale", "<f4"), ("sums", "<f4", 8)]
+    [
+        ("id", "<u8"),
+        ("cluster", "<u8"),
+        ("model", "?"),
+        ("labels", "i1", 3),
+        ("other", "i1", 3),
+        ("scale", "<f4"),
+        ("sums", "<f4", 8),
+    ]
 )
 JudgedDraws = NDArray[np.void]
 
@@ -105,7 +113,7 @@ def judged_draw(draw: Draw, labels: Labels, *, model: bool, other: Labels | None
     """Return a judgement as one row of JUDGED; `other` is what the other judge, model or people, says of the query."""
     sums = [number for share in zip(draw.predicted, draw.since, strict=True) for pair in share for number in pair]
     row = np.zeros(1, JUDGED)
-    row[0] = (draw.cluster, model, labels, (_UNKNOWN,) * 3 if other is None else other, draw.scale, sums)
+    row[0] = (0, draw.cluster, model, labels, (_UNKNOWN,) * 3 if other is None else other, draw.scale, sums)
     return row
 
 
