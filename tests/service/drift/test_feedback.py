@@ -76,7 +76,7 @@ def test_batch_reply_can_be_judged(service: ServiceProcess) -> None:
 def test_unknown_query_id_is_404(service: ServiceProcess) -> None:
     status, body = judge(service, "0" * 32, "d1")
     assert (status, body["error"]["code"]) == (404, "not_found")
-    assert "TAUGATE_FEEDBACK_SECONDS" in body["error"]["message"]
+    assert "feedback_seconds of TAUGATE_DRIFT" in body["error"]["message"]
 
 
 def test_document_not_shown_is_422(service: ServiceProcess, reply: dict) -> None:
