@@ -9,7 +9,7 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined, Te
 
 from taugate.calibration.encoding.encoder_fit import encoder_fit_warnings
 from taugate.calibration.encoding.encoder_options import input_warnings, prompts_in_words
-from taugate.calibration.formats import (
+from taugate.calibration.progress import (
     PARTS,
     alone,
     count,
