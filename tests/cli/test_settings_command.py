@@ -35,7 +35,9 @@ def test_settings_table_shows_sources(capsys: pytest.CaptureFixture[str]) -> Non
     assert rows["TAUGATE_REDIS_URL"] == ["(hidden)", "environment"]
     assert rows["TAUGATE_DRIFT"] == ["true", "default"]
     assert "hush" not in printed.out + printed.err
-    assert printed.err == "warning: TAUGATE_MAXK is set, but is not a setting; did you mean TAUGATE_MAX_K?\n"
+    *notices, unknown = printed.err.splitlines()
+    assert [notice.rpartition("; ")[2] for notice in notices] == ["set TAUGATE_RELEASES", "set TAUGATE_HOST"]
+    assert unknown == "warning: TAUGATE_MAXK is set, but is not a setting; did you mean TAUGATE_MAX_K?"
 
 
 @pytest.mark.usefixtures("environment")

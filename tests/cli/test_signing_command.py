@@ -1,4 +1,4 @@
-"""`taugate release sign`, `calibrate --sign-with`, and what is not promoted where keys are trusted."""
+"""`taugate release sign`, `calibrate` with TAUGATE_SIGNING_KEY, and what is not promoted where keys are trusted."""
 
 import shutil
 from pathlib import Path
@@ -41,11 +41,14 @@ def test_calibrate_signs_promoted_release(
     folder = tmp_path / "releases"
     asked = ["calibrate", str(sample), "--releases", str(folder), "--encoder", str(encoder)]
     monkeypatch.setenv("TAUGATE_TRUSTED_KEYS", str(public))
-    for options in ([], ["--sign-with", str(strange)], ["--sign-with", str(tmp_path / "none")]):
-        assert cli.main([*asked, *options]) == 2  # before any work
+    for key in ("", str(strange), str(tmp_path / "none")):
+        monkeypatch.setenv("TAUGATE_SIGNING_KEY", key)
+        assert cli.main(asked) == 2  # before any work
         assert not folder.exists()
     assert "none" in capfd.readouterr().err
     assert cli.main([*asked, "--sign-with", str(private)]) == 0
+    assert "--sign-with is deprecated" in capfd.readouterr().err
+    monkeypatch.delenv("TAUGATE_SIGNING_KEY")
     verify(find(folder), TrustedKeys.load(public))
     assert cli.main([*asked, "--seed", "1", "--no-promote"]) == 0
     (second,) = set(release_ids(folder)) - {current_id(folder)}

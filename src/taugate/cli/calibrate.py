@@ -49,12 +49,12 @@ if TYPE_CHECKING:  # needs the extra `calibration`
 # What a first month leaves alone; a settings file has it.
 RULE_KEYS = (
     "method", "bootstraps", "sample_size", "overlap_percentile", "guarantee", "metric", "confidence",
-    "count_at_most", "drawn", "relevant_from", "seed", "holdout",
+    "count_at_most", "drawn", "relevant_from", "seed",
 )  # fmt: skip
 _KEYS = (
-    *RULE_KEYS, "projection", "retention", "precision", "lexical", "index", "gate_confidence", "margin", "accept", "strata",
-    "rerank_candidates", "accept_vectors", "query_prompt", "document_prompt", "max_length",
-    "similarity", "dimensions", "encoder_key_file",
+    *RULE_KEYS, "projection", "retention", "precision", "lexical", "index", "gate_confidence", "margin",
+    "accept", "strata", "rerank_candidates", "accept_vectors", "query_prompt", "document_prompt", "max_length",
+    "similarity", "model", "dimensions", "encoder_key_file",
 )  # fmt: skip
 # What most calibrations decide by; --help shows these, --help-all every option.
 _COMMON = (
@@ -113,13 +113,8 @@ def calibrate_and_publish(
     """Calibrate, and promote the release, with progress on stderr.
 
     Args:
-        options: What is calibrated, and what is printed.
-        settings: The settings of the calibration.
         warnings: Whether to print warnings; the report has them anyway.
         keep_equal: Whether to keep a release that has the content of the current one.
-
-    Raises:
-        TaugateError: If no release can be written.
     """
     from taugate.cli.terminal.display import ProgressDisplay  # needs the extra `calibration`
 
@@ -155,14 +150,6 @@ def publish_calibrated(
 
     Args:
         write: Calibrates and writes the release; returns its manifest.
-        options: Where the release goes, and what is printed.
-        request: The requested promotion.
-        settings: The settings of the calibration.
-        data: What was calibrated on, as words of a command line.
-        display: Shows the progress on stderr.
-
-    Raises:
-        TaugateError: If no release can be written.
     """
     gc.set_threshold(_ALLOCATIONS)
     with display as job:
@@ -184,11 +171,7 @@ def publish_calibrated(
 
 
 def with_refuse(requested: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the given options with --refuse in place of its deprecated names, and print a notice of these.
-
-    Raises:
-        InputError: If several are given.
-    """
+    """Return the given options with --refuse in place of its deprecated names, and print a notice of these."""
     values = {**requested}
     deprecated = {"--no-refusal": "off" if values.pop("no_refusal", None) else None, "--rho": values.pop("rho", None)}
     for name, value in deprecated.items():

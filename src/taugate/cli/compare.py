@@ -80,11 +80,7 @@ class CompareOptions(Options):
 
 
 def requested_encoder(argument: str) -> RequestedEncoder:
-    """Return the encoder that an argument names, such as "NAME" or "NAME --query-prompt 'query: '".
-
-    Raises:
-        InputError: If the argument has an option that an encoder does not have, or a value that cannot be used.
-    """
+    """Return the encoder that an argument names, such as "NAME" or "NAME --query-prompt 'query: '"."""
     try:
         words = shlex.split(argument) if " --" in argument else [argument]
         given = specified(_encoder_argument.make_context("ENCODER", words).params)
@@ -254,6 +250,6 @@ command = command_of(
     "compare",
     run,
     CompareOptions,
-    keys=("max_loss", "metric", "margin", "lexical", "measures", "relevant_from", "seed"),
+    keys=("k", "max_loss", "metric", "margin", "lexical", "measures", "relevant_from", "seed", "verbose"),
     lexical=LEXICAL,
 )

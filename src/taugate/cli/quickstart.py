@@ -54,11 +54,7 @@ class QuickstartOptions(Options):
     verbose: Verbose = False
 
     def places(self) -> tuple[Path, Path]:
-        """Return the folder of the data set and the releases directory; two folders of one name need --directory.
-
-        Raises:
-            InputError: If either is inside the folder of files.
-        """
+        """Return the folder of the data set and the releases directory; two folders of one name need --directory."""
         folder = self.folder
         name = "quickstart" if folder is None else f"quickstart-{folder.resolve().name or 'files'}"
         directory = self.directory or Path(name)

@@ -28,12 +28,7 @@ _READY_SECONDS = 60  # loading the sample release takes about a second
 
 
 def run(**flags: Any) -> int:  # noqa: ANN401 (of the types of the settings)
-    """Serve until a signal stops the service.
-
-    Raises:
-        InputError: If a setting cannot be used.
-        ReleaseError: If there is no release to serve.
-    """
+    """Serve until a signal stops the service."""
     from taugate.service.lifecycle.loading import current_release  # slow: loads faiss and onnxruntime
 
     on_terminal = sys.stderr.isatty()
@@ -58,11 +53,7 @@ command = Command(
 
 
 def serve(settings: Settings, listener: socket.socket) -> None:
-    """Run the service in the configured number of processes on the socket of `listen`, until a signal stops it.
-
-    Raises:
-        ReleaseError: If the release cannot be loaded.
-    """
+    """Run the service in the configured number of processes on the socket of `listen`, until a signal stops it."""
     from taugate.service.runtime.resources import raise_file_limit
     from taugate.service.server import serve_here
     from taugate.service.workers import serve_in_workers
@@ -72,11 +63,7 @@ def serve(settings: Settings, listener: socket.socket) -> None:
 
 
 def listen(settings: Settings) -> socket.socket:
-    """Return a TCP socket that listens on the configured host and port.
-
-    Raises:
-        InputError: If the address cannot be bound, or other machines could reach it without API keys.
-    """
+    """Return a TCP socket that listens on the configured host and port."""
     from taugate.service.access.authorization import check_access
     from taugate.service.runtime.logs import check_installed
 

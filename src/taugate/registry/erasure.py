@@ -46,8 +46,7 @@ from taugate.retrieval.rerank.stage import SecondStageRule
 from taugate.retrieval.retriever import Retriever
 
 # Copied unchanged, as the encoders are: the projection of queries and the scores of queries contain no document.
-_COPIED = frozenset({layout.PROJECTION, layout.REFERENCE, layout.OUTCOMES})
-# Fields of the manifest that the writer sets for each release.
+_COPIED = frozenset({layout.EVIDENCE, layout.PROJECTION, layout.REFERENCE, layout.OUTCOMES})
 _MAX_LISTED = 3  # unknown documents that an error lists
 _REPORT = """<!doctype html>
 <html lang="en">

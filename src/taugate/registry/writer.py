@@ -4,6 +4,7 @@ import os
 import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -59,6 +60,7 @@ def write(releases: Path, draft: M, fill: Callable[[Path], None], *, parent: str
             )
             _make_readable_and_sync(staging)
             publish_folder(staging, releases / manifest.release_id)
+            atomic_write(releases / layout.CHECK, (files("taugate.release") / layout.CHECK).read_bytes())
             sync_folder(releases)
     except OSError as error:
         raise OSError(f"{releases}: cannot write a release there ({error}); partial files were removed") from error

@@ -30,11 +30,7 @@ class AdaptOptions(ModelOptions, AdaptationSettings):
     as_json: AsJson = False
 
     def writer(self) -> "LanguageModel | None":
-        """Return the language model that paraphrases, or None if rules do.
-
-        Raises:
-            InputError: If an option of language models is given with rules.
-        """
+        """Return the language model that paraphrases, or None if rules do."""
         if self.paraphrases != "rules":
             return self.language_model("--paraphrases", self.paraphrases)
         part(ModelOptions, self).refuse_model("rules use no model; add --paraphrases local or --paraphrases endpoint")
@@ -147,10 +143,7 @@ def _points(share: float) -> str:
     return f"{round(100 * share, 1) + 0.0:+.1f}"  # never -0.0
 
 
-_KEYS = (
-    *("split", "eval_split", "relevant_from", "seed", "keep_documents", "lexical"),
-    *("paraphrases", "endpoint", "model"),
-)
+_KEYS = (*("eval_split", "relevant_from", "seed", "keep_documents"), *("lexical", "paraphrases", "endpoint", "model"))
 command = command_of(
     "adapt",
     run,

@@ -204,4 +204,4 @@ def _user() -> str:
     return re.sub(r"[^\w-]", "-", user)[:64] or "judge"
 
 
-command = command_of("judge", run, JudgeOptions, keys=("k", "release", "judge", "split", "port", "seed"))
+command = command_of("judge", run, JudgeOptions, keys=("k", "release", "split", "port", "seed"))

@@ -80,11 +80,7 @@ class QuestionOptions(ModelOptions):
 
     @property
     def round_trip_k(self) -> int | None:
-        """K of the search for a query's own document, or None for no search.
-
-        Raises:
-            InputError: If the text is neither a number from 1 to 1000 nor "off".
-        """
+        """K of the search for a query's own document, or None for no search."""
         text = self.round_trip
         if text is None:
             return int(CalibrationSettings.fields()["k"].default)
@@ -104,11 +100,7 @@ class QuestionOptions(ModelOptions):
 def ask_model(
     data: Path, limit: int, seed: int, options: QuestionOptions, method: str, share: float = 1.0
 ) -> dict[str, Json]:
-    """Let a language model write questions about at most `limit` passages; returns the object that --json prints.
-
-    Raises:
-        InputError: If an option cannot be used, or the user does not confirm.
-    """
+    """Let a language model write questions about at most `limit` passages; returns the object that --json prints."""
     from taugate.cli.terminal.display import ProgressDisplay
     from taugate.data.generation.language_model import ReplyCache
     from taugate_label.questions import plan_questions, select, write_questions
@@ -175,11 +167,7 @@ def _drop_lost(data: Path, plan: "QuestionPlan", selected: "Questions", encoder:
 
 
 def _confirm(options: QuestionOptions, prompts: "Sequence[Prompt]") -> None:
-    """Print what will be sent to the endpoint and what it costs, and ask for confirmation.
-
-    Raises:
-        InputError: If the user does not confirm.
-    """
+    """Print what will be sent to the endpoint and what it costs, and ask for confirmation."""
     from taugate_label.questions import estimated_tokens
 
     read, written = estimated_tokens(prompts)

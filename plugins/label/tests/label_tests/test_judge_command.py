@@ -31,7 +31,7 @@ def test_stopped_judge_is_told_how_to_resume(
     press(monkeypatch, "ynnnnsq")
     assert cli.main([*command, "--web"]) == 0
     error = capsys.readouterr().err
-    assert error.startswith("warning: --web is deprecated and will be removed in version 0.4; ")
+    assert "warning: --web is deprecated and will be removed in version 0.4; " in error
     assert "1 of 4 queries judged, 1 of them with a relevant passage; they represent 503 queries" in error
     assert "Run the same command to resume." in error
 
@@ -77,9 +77,9 @@ def test_bad_input_gives_one_sentence(
     assert cli.main([*command, *words]) == 2
     out, error = capsys.readouterr()
     assert out == ""
-    assert error.startswith("taugate: ")
-    assert message in error
-    assert error.count("\n") == 1
+    (line,) = (line for line in error.splitlines() if " is deprecated and " not in line)
+    assert line.startswith("taugate: ")
+    assert message in line
     assert not (data / "judgements").exists()
 
 

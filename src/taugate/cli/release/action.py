@@ -1,6 +1,6 @@
 """`taugate release`: the group of its actions, and the arguments that several of them share."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ _MODULES = {
     "list": "inspect",
     "show": "inspect",
     "verify": "inspect",
+    "check": "inspect",
     "history": "inspect",
     "promote": "promote",
     "rollback": "promote",
@@ -45,15 +46,12 @@ command = _Actions(
 )
 
 
-def action(name: str, keys: Collection[str] = ()) -> Callable[[Callable[..., int]], click.Command]:
-    """Return a decorator that makes an action of a function, with its docstring as help and the option --releases.
-
-    `keys` are the parameters that are keys of a settings file.
-    """
+def action(name: str) -> Callable[[Callable[..., int]], click.Command]:
+    """Return a decorator that makes an action of a function, with its docstring as help and the option --releases."""
     releases = click.option(
         "--releases", metavar="DIR", type=click.Path(path_type=Path), required=True, help="the releases directory"
     )
-    return lambda function: command.command(name, keys=keys)(releases(function))
+    return lambda function: command.command(name)(releases(function))
 
 
 def by_option(function: Any) -> Any:  # noqa: ANN401 (a function, or a command made of one)

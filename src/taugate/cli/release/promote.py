@@ -88,7 +88,7 @@ def set_shadow(releases: Path, id: str | None, none: bool) -> int:
     return 0
 
 
-@action("prune", keys=("engine", "also"))
+@action("prune")
 @click.option(
     "--keep", metavar="N", type=int, default=KEEP, help=f"number of newest releases to keep (default: {KEEP})"
 )

@@ -61,17 +61,7 @@ def check_words(words: Sequence[str]) -> None:
 
 
 def check_paths(command: str, arguments: Sequence[str], options: Mapping[str, str]) -> None:
-    """Check the paths of a command.
-
-    Args:
-        command: Its name, with that of an action.
-        arguments: Its arguments without a name.
-        options: The values of its options by name.
-
-    Raises:
-        InputError: If a file or folder is missing, or the first line of a data set's file is something else.
-        ReleaseError: If there is no releases directory.
-    """
+    """Check the paths of a command."""
     paths = [Path(argument) for argument in arguments if "://" not in argument]
     if command == "run" and arguments[:1] != ["generated"] and paths:
         from taugate.data.runs.recording import read_run_queries  # loads pydantic
@@ -268,12 +258,7 @@ class Group(click.Group):
 
 
 def _completed(word: str, names: Mapping[str, bool]) -> str:
-    """Return a word of the command line with the full name of an abbreviated option; a required one takes precedence.
-
-    Args:
-        word: The word.
-        names: Names of the options, and whether they are required.
-    """
+    """Return a word of the command line with an abbreviated option in full; a required one takes precedence."""
     name, equals, value = word.partition("=")
     matches = [full for full in names if full.startswith(name)] if len(name) > 2 and name.startswith("--") else []
     if len(matches) > 1 and name not in names:

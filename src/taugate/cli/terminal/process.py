@@ -78,9 +78,6 @@ def flush_stdout() -> bool:
     """Flush stdout; returns False if its reader is gone.
 
     The output is then dropped, so that the interpreter does not try to write it again at exit.
-
-    Raises:
-        OSError: If the output cannot be written, for example because the disk is full.
     """
     try:
         sys.stdout.flush()

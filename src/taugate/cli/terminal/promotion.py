@@ -57,11 +57,7 @@ class PromotionOptions(Options):
     by: Annotated[str | None, Appearance("NAME", variable=BY)] = option(None, BY_HELP)
 
     def promotion(self, *, new_encoder: bool = False, signs: bool = True) -> Promotion:
-        """Return the requested promotion; `signs` if the command writes the release, which services may require signed.
-
-        Raises:
-            InputError: If options contradict each other, or the rule or a key cannot be read.
-        """
+        """Return the requested promotion; `signs` if the command writes the release, which has to be signed then."""
         act_as(self.by)
         rules = {
             self.sentence_option: self.promote_if,

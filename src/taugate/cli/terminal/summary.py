@@ -22,16 +22,7 @@ _MAX_LOSS = 0.02  # the example of README and docs/tutorial/your-own-data.md
 
 @dataclass(frozen=True)
 class CalibratedRelease:
-    """A release that was just calibrated, and the outcome of its promotion.
-
-    Attributes:
-        data: What was calibrated on, as words of a command line.
-        manifest: ReleaseManifest of the release.
-        path: Folder of the release.
-        request: Promotion that the user requested.
-        ending: Outcome of the promotion.
-        previous: Id of the release that was current before, or None.
-    """
+    """A release that was just calibrated, and the outcome of its promotion."""
 
     data: str
     manifest: ReleaseManifest
@@ -104,9 +95,6 @@ def print_release(
     """Print a release to stdout, and rows by their labels to stderr; returns the exit code.
 
     Args:
-        printed: Folder of the release, or the object that --json prints.
-        rows: Lines of the summary by their labels.
-        published: How publishing the release ended.
         error: Last line, for a release that was not promoted although no rule was against it.
     """
     lines: list[str] = []
