@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from taugate.calibration.comparison.publish import Promotion, Published
-from taugate.cli.terminal.summary import CalibratedRelease, result
+from taugate.cli.terminal.promotion import CalibratedRelease, result
 from taugate.registry.catalog import find
 from taugate.release.verify import verify
 from tests.release.clones import clone, with_refusals, without_refusals
