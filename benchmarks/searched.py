@@ -18,8 +18,7 @@ from taugate.evidence.divisions import QueryRoles
 from taugate.evidence.ranking import JudgedQueries, ScoredQueries
 from taugate.evidence.relevance.fitting import EstimatedRelevance, fit_relevance, map_probabilities
 from taugate.policy.arrays import Float32, Float64, dense_of
-from taugate.policy.background import Background
-from taugate.policy.relevance import Relevance, features
+from taugate.policy.relevance import Background, Relevance, features
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.top_k import TopK
 

@@ -24,8 +24,7 @@ from taugate.evidence.ranking import Parents
 from taugate.policy.arrays import Float32, dense_of
 from taugate.release.engine import EngineRecord
 from taugate.release.search_records import GateRecord
-from taugate.retrieval.engines.connect import SampleDigest, open_verified, sampled_positions, shard_digest
-from taugate.retrieval.engines.engine import Engine, Rows
+from taugate.retrieval.engines.engine import Engine, Rows, SampleDigest, open_verified, sampled_positions, shard_digest
 from taugate.retrieval.engines.search import EngineIndex
 from taugate.retrieval.index.flat import SPARE, FlatIndex
 from taugate.retrieval.index.top_k import TopK

@@ -23,8 +23,7 @@ from taugate.evidence.acceptance import DEPTH, RankingOutcomes
 from taugate.evidence.clusters import SamplingUnits
 from taugate.policy.arrays import Float32, dense_of
 from taugate.retrieval.index.lexical import LexicalIndex, share_of
-from taugate.retrieval.index.postings import K1, B
-from taugate.retrieval.index.words import query_terms
+from taugate.retrieval.index.words import K1, B, query_terms
 
 SETS = (
     *("squad_v2_dev", "scifact", "scifact/train", "cosqa", "covidqa_chunks", "pubmedqa_labelled"),

@@ -11,8 +11,8 @@ import pytest
 from taugate.errors import InputError, ReleaseError
 from taugate.registry.catalog import find, release_ids
 from taugate.registry.download import private_copy, private_folder, private_in_place
-from taugate.registry.signing import read_private_key, sign
 from taugate.registry.transfer import promote_remote, push, update_copy
+from taugate.registry.writer import read_private_key, sign
 from taugate.release.verify import TrustedKeys
 from taugate.retrieval.reader import load
 from tests.keys import write_keys

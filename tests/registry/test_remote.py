@@ -13,8 +13,8 @@ import pytest
 from taugate.errors import InputError, ReleaseError, StoreError
 from taugate.registry.catalog import current_id, find, release_ids
 from taugate.registry.promotion import promote
-from taugate.registry.signing import read_private_key, sign
 from taugate.registry.transfer import ORIGIN, promote_remote, pull, push, update_copy
+from taugate.registry.writer import read_private_key, sign
 from taugate.release.layout import CURRENT, MANIFEST
 from taugate.release.verify import TrustedKeys, verify
 from taugate.retrieval.reader import load

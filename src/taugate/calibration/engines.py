@@ -25,17 +25,21 @@ from taugate.retrieval.documents.filters import Filter
 from taugate.retrieval.documents.metadata import FieldTypesWriter
 from taugate.retrieval.documents.store import Document, DocumentStore, read_document
 from taugate.retrieval.encoder.encoder import ExportedEncoder
-from taugate.retrieval.engines.connect import (
+from taugate.retrieval.engines.corpus import collection_index, open_corpus
+from taugate.retrieval.engines.engine import (
+    Collection,
+    Engine,
     EngineAccess,
+    Positions,
+    Rows,
     SampleDigest,
     engine_from_environment,
+    external,
     open_verified,
     recorded_fields,
     sampled_positions,
     shard_digest,
 )
-from taugate.retrieval.engines.corpus import collection_index, open_corpus
-from taugate.retrieval.engines.engine import Collection, Engine, Positions, Rows, external
 from taugate.retrieval.engines.filters import filterable
 from taugate.retrieval.engines.search import EngineIndex, EngineSearch, score_members
 from taugate.retrieval.index.flat import FlatIndex, best_of

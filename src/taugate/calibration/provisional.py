@@ -64,11 +64,6 @@ def read_table() -> list[MeasuredSet]:
     return [MeasuredSet(**row) for row in rows]
 
 
-def measured_bias() -> BiasRecord | None:
-    """Return the bias to expect on a new corpus; None if the table has fewer than two data sets."""
-    return expected_bias(read_table())
-
-
 def expected_bias(table: Sequence[MeasuredSet]) -> BiasRecord | None:
     """Return the expected difference of figures on generated and on human queries for a further data set.
 
@@ -171,7 +166,9 @@ def calibration_record(
         reasons=reasons,
         human=evidence.human,
         generated=evidence.generated,
-        bias=measured_bias() if evidence.generated and not evidence.written else None,  # measured on crops alone
+        bias=expected_bias(read_table())
+        if evidence.generated and not evidence.written
+        else None,  # measured on crops alone
         accuracy=against_chance(int(hits.sum()), len(hits), chance),
     )
 

@@ -42,9 +42,18 @@ from taugate.evidence.relevance.fitting import (
     map_probabilities,
 )
 from taugate.policy.arrays import CorpusVectors, Float32, Float64, QueryVectors, Ranking, mean_and_covariance
-from taugate.policy.background import Background, ComputedBackground, ReadDocuments
 from taugate.policy.policy import Mask
-from taugate.policy.relevance import FEATURES, QUERY_FEATURES, Logistic, OnTopic, Relevance, features
+from taugate.policy.relevance import (
+    FEATURES,
+    QUERY_FEATURES,
+    Background,
+    ComputedBackground,
+    Logistic,
+    OnTopic,
+    ReadDocuments,
+    Relevance,
+    features,
+)
 from taugate.policy.score_relevance import Components, ScoreRelevance, score_features
 from taugate.release.outcome_records import Machine
 from taugate.retrieval.documents.store import Document
@@ -101,7 +110,9 @@ def estimate_relevance(
         questions: list[Float64] = []
         shares: list[float] = []
         if unanswered is not None:
-            questions = [_features_of(kind, background, k) for kind in unanswered.learning]
+            for kind in unanswered.learning:
+                rows, of_queries = background.rows(kind.top.positions), background.of_queries(kind.vectors)
+                questions.append(features(kind.top.scores, of_queries, rows, k))
             shares = kind_shares(unanswered.learning)
             fitted = _with_on_topic(fitted, fit_on_topic(values[roles.fit], questions[0]), values[roles.fit])
         model = map_probabilities(fitted.model, values[unseen], relevant[unseen], labelled[unseen], questions, shares)
@@ -159,11 +170,6 @@ def _with_on_topic(fitted: RelevanceFit, on_topic: OnTopic, values: Float64) -> 
     joint = on_topic.times(np.log(p) - np.log1p(-p), values)
     out_of_fold = (1 / (1 + np.exp(-joint))).astype(np.float32)
     return replace(fitted, model=replace(fitted.model, on_topic=on_topic), out_of_fold=out_of_fold)
-
-
-def _features_of(questions: UnansweredQuestions, background: Background | ComputedBackground, k: int) -> Float64:
-    rows, of_queries = background.rows(questions.top.positions), background.of_queries(questions.vectors)
-    return features(questions.top.scores, of_queries, rows, k)
 
 
 def _background(documents: CorpusVectors, queries: QueryVectors, lengths: Lengths) -> Background | ComputedBackground:
@@ -303,7 +309,9 @@ def seem_answered(dataset: Dataset, top: Ranking, right_answers: Float32) -> Mas
     if len(right_answers):
         for row in np.flatnonzero(top.scores[:, 0] > np.median(right_answers)).tolist():
             text = dataset.documents[int(top.positions[row, 0])].encoded_text
-            answered[row] = _shares_words(dataset.off_topic[row].text, text)
+            words = {*_WORD.findall(dataset.off_topic[row].text.casefold())}
+            common = words & {*_WORD.findall(text.casefold())}
+            answered[row] = bool(words) and len(common) >= _MIN_SHARED * len(words)
     return answered
 
 
@@ -328,11 +336,6 @@ def removed_documents(dataset: Dataset, encoded: EncodedTexts, index: Index, k: 
         np.take_along_axis(top.scores[rows], order, axis=1), np.take_along_axis(top.positions[rows], order, axis=1)
     )
     return kept, rows
-
-
-def _shares_words(question: str, text: str) -> bool:
-    words = {*_WORD.findall(question.casefold())}
-    return bool(words) and len(words & {*_WORD.findall(text.casefold())}) >= _MIN_SHARED * len(words)
 
 
 @dataclass(frozen=True)

@@ -143,7 +143,7 @@ def _heading_of(passages: list[tuple[str | None, str]]) -> str:
 
     The number of a heading is left out, and a heading without a word is no question.
     """
-    from taugate.data.pieces import HEADING_SEPARATOR
+    from taugate.data.parsed import HEADING_SEPARATOR
     from taugate.data.questions import QuestionRule
 
     main = QuestionRule.for_texts(text for _, text in passages).language

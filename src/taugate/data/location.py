@@ -35,12 +35,7 @@ def is_url(data: str) -> bool:
 
 
 def default_split(data: str, say: Callable[[str], None], use: str = "calibrating on", option: str = "--split") -> str:
-    """Choose a split if the user names none: the first of test, human and generated that exists.
-
-    Args:
-        say: Called with a message that lists the splits with human queries if the generated split is chosen.
-        option: Option that selects another split, for messages.
-    """
+    """Choose a split if the user names none: the first of test, human and generated that exists."""
     if is_url(data):
         with _refusals_as_input_errors():
             store = Store(data)
@@ -200,11 +195,7 @@ def check_sample_installed() -> None:
 
 
 def write_sample(folder: Path) -> None:
-    """Write zaragoza-construction-faq (503 questions and answers, English, CC BY 4.0) into a folder.
-
-    Args:
-        folder: Folder of the data set, created if needed.
-    """
+    """Write zaragoza-construction-faq (503 questions and answers, English, CC BY 4.0) into a folder."""
     check_sample_installed()
     import zaragoza_construction_faq
 

@@ -16,8 +16,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from taugate.drift.observations import hashed, query_key
 from taugate.errors import InputError
-from taugate.retrieval.comparability import NotComparable
-from taugate.retrieval.query import Stage
+from taugate.retrieval.query import NotComparable, Stage
 
 VERSION = 2
 _LATEST = 253_370_764_799.0  # the last second of 9998, so that the ends of chart axes are valid dates as well

@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 
 from taugate.errors import ReleaseError
 from taugate.policy.arrays import Float32, Float64, QueryVectors, Ranking, dense_of
-from taugate.policy.background import similarity_moments
 from taugate.policy.policy import Mask
-from taugate.policy.relevance import Logistic
+from taugate.policy.relevance import Logistic, similarity_moments
 from taugate.policy.score_relevance import NO_COMPONENTS, Components, component_signal_names, component_signals
 from taugate.storage.tensors import Arrays, read_tensors, write_tensors
 

@@ -15,7 +15,6 @@ from typing import Any, get_args
 import orjson
 
 from taugate.errors import ReleaseError
-from taugate.registry.directory import check_releases_exist
 from taugate.release.layout import (
     CURRENT,
     MANIFEST,
@@ -27,6 +26,7 @@ from taugate.release.layout import (
 )
 from taugate.release.state import State, certified_loss, state_in_words
 from taugate.storage.files import Json, read_bounded
+from taugate.storage.folders import check_releases_exist
 
 _MAX_LISTED = 5  # releases listed in an error; users usually look for one of the newest
 _MIN_CHARACTERS = 4  # that name a release, as in git: fewer may be a typing error

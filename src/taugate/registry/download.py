@@ -110,13 +110,8 @@ def remote_current_id(store: Store) -> str | None:
 
 
 def install_release(source: Source, releases: Path, name: str, trusted: TrustedKeys | None) -> None:
-    """Download a release into a releases directory, replacing a damaged one of the same id.
-
-    Raises as `download_release`.
-
-    Args:
-        trusted: Keys of which one must have signed it; None requires no signature.
-    """
+    """Download a release into a releases directory, replacing a damaged one of the same id."""
+    # Raises as `download_release`.
     with staging_folder(releases, STAGING_PREFIX) as staging:
         release = staging / name
         download_release(source, release, trusted)
@@ -206,15 +201,9 @@ def private_folder(folder: Path) -> Iterator[Path]:
 
 @contextmanager
 def private_copy(release: Path, folder: Path, trusted: TrustedKeys) -> Iterator[Path]:
-    """Copy a release into a private folder, unless another process of this user has it open from there.
-
-    Yields the folder of the copy. One copy serves all workers, and is removed when the last of them closes it; copies
-    left by killed processes are removed first. Files that are mapped into memory remain readable.
-
-    Args:
-        folder: The private folder, created if needed.
-        trusted: Keys of which one must have signed the release.
-    """
+    """Copy a release into a private folder, unless another process of this user has it open from there."""
+    # Yields the folder of the copy. One copy serves all workers, and is removed when the last of them closes it; copies
+    # left by killed processes are removed first. Files that are mapped into memory remain readable.
 
     def busy(holder: str) -> ReleaseError:
         return ReleaseError(f"{folder}: {holder} has been copying for {_COPY_SECONDS} s; end that process if it hangs")

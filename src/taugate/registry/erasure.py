@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from taugate.errors import InputError
 from taugate.policy.abstention import AnswerRule, AnswerScore, Signals
 from taugate.policy.arrays import Float32, mean_and_covariance
-from taugate.policy.background import Background, similarity_moments
-from taugate.policy.relevance import Relevance
+from taugate.policy.relevance import Background, Relevance, similarity_moments
 from taugate.registry import writer
 from taugate.registry.after_erasure import kept_promises
 from taugate.registry.catalog import find, unverified_manifest
@@ -29,6 +28,7 @@ from taugate.release.files import MeasuredFolder
 from taugate.release.golden import GoldenQuery
 from taugate.release.layout import (
     ENCODER_FOLDERS,
+    EVIDENCE,
     FIRST_STAGE_FOLDER,
     KNOWN_PAIRS,
     OUTCOMES,
@@ -43,21 +43,19 @@ from taugate.release.verify import TrustedKeys
 from taugate.retrieval.documents.filters import SortKey, composed, sort_key
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import Document, Documents, DocumentWriter
-from taugate.retrieval.folders import ModelsFolder, RerankerFolder
+from taugate.retrieval.folders import CorpusFolder, EncoderFolder, ModelsFolder, RerankerFolder
 from taugate.retrieval.golden import as_query, check, differences, search
 from taugate.retrieval.index.approximate import AnyIndex, subset
 from taugate.retrieval.index.hybrid import HybridIndex, vector_index, words_of
-from taugate.retrieval.index.lexical import LexicalIndex, lexical_record
+from taugate.retrieval.index.lexical import DocumentWords, LexicalIndex, index_of, lexical_record
 from taugate.retrieval.index.top_k import DocumentSubset
-from taugate.retrieval.index.word_match import DocumentWords, index_of
-from taugate.retrieval.loading import CorpusFolder, EncoderFolder
 from taugate.retrieval.reader import Release, load
 from taugate.retrieval.rerank.late_interaction import TokenVectors, token_vectors_of
 from taugate.retrieval.rerank.stage import SecondStageRule
 from taugate.retrieval.retriever import Retriever
 
 # Copied unchanged, as the encoders are: the projection of queries and the scores of queries contain no document.
-_COPIED = frozenset({PROJECTION, REFERENCE, OUTCOMES})
+_COPIED = frozenset({EVIDENCE, PROJECTION, REFERENCE, OUTCOMES})
 # Fields of the manifest that the writer sets for each release.
 _MAX_LISTED = 3  # unknown documents that an error lists
 _REPORT = """<!doctype html>
@@ -81,13 +79,7 @@ class Erasure:
 
 
 def erase(releases: Path, name: str, ids: Sequence[str], trusted: TrustedKeys | None = None) -> Erasure:
-    """Write a new release without some documents of another one. It is not promoted.
-
-    Args:
-        name: Id of the source release.
-        ids: Ids of the documents to leave out, as in the corpus.
-        trusted: Keys, one of which must have signed the source release; None requires no signature.
-    """
+    """Write a new release without some documents of another one. It is not promoted."""
     source = find(releases, name)
     _check_in_process(source)
     with lock_for_reading(source):

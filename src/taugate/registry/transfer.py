@@ -31,14 +31,8 @@ _LOCK = ".bring.lock"
 
 
 def push(release: Path, url: str, trusted: TrustedKeys | None = None) -> None:
-    """Upload a release to a URL unless it is already there; files of an interrupted push are reused.
-
-    The manifest is uploaded last: without it, a release does not count as present.
-
-    Args:
-        url: Where releases are kept, such as s3://bucket/prefix.
-        trusted: Keys of which one must have signed the release; None requires no signature.
-    """
+    """Upload a release to a URL unless it is already there; files of an interrupted push are reused."""
+    # The manifest is uploaded last: without it, a release does not count as present.
     store, name = Store(url), release.name
     manifest, content = verified(release, trusted)
     uploaded = _read(store, f"{name}/{MANIFEST}")
@@ -86,15 +80,9 @@ def _is_uploaded(store: Store, name: str, record: FileRecord) -> bool:
 
 
 def pull(url: str, releases: Path, name: str | None = None, trusted: TrustedKeys | None = None) -> str | None:
-    """Download a release from a URL into a directory; returns its id, None if the URL has no current one yet.
-
-    The current release of the URL becomes current in the directory, too. A release that is named is only added, for
-    `promote` or `rollback`.
-
-    Args:
-        releases: The releases directory, created if needed.
-        name: Id of the release, or the beginning of one; by default the URL's current one.
-    """
+    """Download a release from a URL into a directory; returns its id, None if the URL has no current one yet."""
+    # The current release of the URL becomes current in the directory, too. A release that is named is only added, for
+    # `promote` or `rollback`.
     store = Store(url)
     requested = remote_current_id(store) if name is None else _remote_id(store, name)
     if requested is None:
@@ -124,16 +112,8 @@ def _remote_id(store: Store, text: str) -> str:
 
 
 def update_copy(url: str, copy: Path, trusted: TrustedKeys | None = None, *, repair: bool = False) -> Path:
-    """Update a copy of the releases at a URL; returns it, a directory with the same `current` as the URL.
-
-    The previous release is kept, unless documents were erased from the new one; older ones are deleted.
-
-    Args:
-        url: Where releases are pushed to.
-        copy: Folder of the copy, created if needed.
-        trusted: Keys of which one must have signed the release; None requires no signature.
-        repair: Check a release that was copied before, and download it again if it is damaged.
-    """
+    """Update a copy of the releases at a URL; returns it, a directory with the same `current` as the URL."""
+    # The previous release is kept, unless documents were erased from the new one; older ones are deleted.
     store = Store(url)
     _claim(copy, store.url)
     name = remote_current_id(store)

@@ -11,10 +11,8 @@ from numpy.typing import NDArray
 
 from taugate.policy.abstention import AnswerRule, needs_words
 from taugate.policy.arrays import Float32, QueryVectors
-from taugate.policy.background import ReadDocuments
 from taugate.policy.policy import Policy
-from taugate.policy.relevance import Relevance
-from taugate.retrieval.comparability import NotComparable
+from taugate.policy.relevance import ReadDocuments, Relevance
 from taugate.retrieval.cut import cut
 from taugate.retrieval.documents.filters import Filter, both, only_value
 from taugate.retrieval.documents.metadata import Metadata
@@ -32,7 +30,7 @@ from taugate.retrieval.index.top_k import (
     unobserved,
 )
 from taugate.retrieval.index.words import hybrid_vectors
-from taugate.retrieval.query import Answer, Query, Skipped, score_parts
+from taugate.retrieval.query import Answer, NotComparable, Query, Skipped, score_parts
 from taugate.retrieval.rerank.stage import FIRST_SCORE, SecondStage
 from taugate.retrieval.vectors import Projection
 

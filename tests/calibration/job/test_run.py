@@ -18,7 +18,7 @@ from taugate.release.manifest import RunManifest
 from taugate.release.queries import Reference
 from taugate.release.verify import verify
 from taugate.retrieval.gate import Gate, ScoredResult
-from taugate.retrieval.golden_results import read_golden_results
+from taugate.retrieval.golden import read_golden_results
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.words import query_terms
 from tests.calibration.commands import failure

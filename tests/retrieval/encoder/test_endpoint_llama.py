@@ -9,7 +9,7 @@ import pytest
 from taugate.calibration.encoding.encoder_options import EndpointOptions, InputOptions, endpoint_encoder
 from taugate.data.generation.language_model import packaged_model
 from taugate.errors import EncoderUnavailable, InputError
-from taugate.retrieval.encoder.endpoint_access import EndpointAccess
+from taugate.retrieval.encoder.encoder import EndpointAccess
 from taugate.retrieval.encoder.loading import load_encoder
 
 xllamacpp = pytest.importorskip("xllamacpp", reason="needs the extra generate")

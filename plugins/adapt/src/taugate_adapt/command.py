@@ -14,7 +14,7 @@ from taugate.release.adaptation import AdaptationRecord, PairsRecord, RerankerAd
 from taugate_adapt.settings import AdaptationSettings
 
 if TYPE_CHECKING:
-    from taugate.data.generation.prompt import LanguageModel
+    from taugate.data.generation.language_model import LanguageModel
 
 _NOT_ACCEPTED = 4
 _SCORES = {"rerank": "cross-encoder", "late-interaction": "similarity of token vectors"}

@@ -28,7 +28,7 @@ from taugate.release.adaptation import ADAPTATION, DOCUMENTS, AdaptationRecord
 from taugate.release.encoder import DATA, MODEL, TOKENIZER
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.encoder.loading import load_encoder
-from taugate.retrieval.loading import EncoderFolder
+from taugate.retrieval.folders import EncoderFolder
 from taugate.storage.files import disk_failure, set_mode, sha256_file, write_synced
 from taugate.storage.folders import link_or_copy, staging_folder
 from taugate_adapt.adapter import adapted_model

@@ -20,7 +20,7 @@ from taugate.calibration.metrics.embeddings import isotropy
 from taugate.calibration.progress import Job
 from taugate.data.beir import Dataset, read_dataset
 from taugate.data.generation.generate import read_accounting
-from taugate.data.generation.prompt import LanguageModel
+from taugate.data.generation.language_model import LanguageModel
 from taugate.data.judgements import check_split, qrels_of, splits_in
 from taugate.data.location import default_split, local_folder
 from taugate.errors import EncoderError, TaugateError

@@ -25,12 +25,11 @@ from taugate.evidence.rules import GateSettings
 from taugate.release.adaptation import RERANKER_ADAPTATION, RerankerAdaptation, StageRecord
 from taugate.release.encoder import MODEL
 from taugate.retrieval.documents.store import DocumentStore
+from taugate.retrieval.encoder.bert import Graph
 from taugate.retrieval.encoder.encoder import ExportedEncoder
-from taugate.retrieval.encoder.graph import Graph
 from taugate.retrieval.hardware import processors
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.rerank.reranker import Reranker
-from taugate.retrieval.rerank.stage import combined, rank
+from taugate.retrieval.rerank.stage import Reranker, combined, rank
 from taugate.storage.files import write_synced
 from taugate_adapt import budget
 from taugate_adapt.decision import K, why_refused

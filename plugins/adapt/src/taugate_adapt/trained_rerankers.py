@@ -44,9 +44,8 @@ from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.index.words import hybrid_vectors
 from taugate.retrieval.rerank.cross_encoder import CrossEncoder
-from taugate.retrieval.rerank.late_interaction import LateInteraction
-from taugate.retrieval.rerank.reranker import Reranker, TextReranker
-from taugate.retrieval.rerank.token_encoder import TokenEncoder
+from taugate.retrieval.rerank.late_interaction import LateInteraction, TokenEncoder
+from taugate.retrieval.rerank.stage import Reranker, TextReranker
 from taugate_adapt.pairs import TRAIN, AdaptationQueries, PairedTexts
 from taugate_adapt.recipes import EncodedPairs
 from taugate_adapt.settings import TextSeconds

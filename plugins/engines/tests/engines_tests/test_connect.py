@@ -7,7 +7,7 @@ import pytest
 
 from taugate.errors import InputError
 from taugate.release.engine import EngineKind
-from taugate.retrieval.engines.connect import engine_from_environment
+from taugate.retrieval.engines.engine import engine_from_environment
 
 
 def test_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,7 +41,7 @@ def test_import_keeps_log_handlers() -> None:
     """Asked of a process of its own, as a module is imported once."""
     code = (
         "import logging\n"
-        "from taugate.retrieval.engines.connect import connect\n"
+        "from taugate.retrieval.engines.engine import connect\n"
         "class Handler(logging.Handler):\n"
         "    def close(self): print('closed')\n"
         "handler = Handler()\n"

@@ -8,8 +8,7 @@ import pytest
 from engines_tests.servers import engine_url, silent_server
 from taugate.errors import EngineUnavailable, InputError
 from taugate.release.engine import EngineKind
-from taugate.retrieval.engines.connect import connect
-from taugate.retrieval.engines.engine import Candidates, Rows
+from taugate.retrieval.engines.engine import Candidates, Rows, connect
 from taugate.retrieval.engines.search import EngineIndex
 from taugate_engines.replicas import Replicas
 from tests.loopback import HOST, free_port

@@ -9,8 +9,7 @@ import pytest
 from engines_tests.servers import engine_url
 from taugate.release.engine import GraphParameters
 from taugate.retrieval.documents.store import Document
-from taugate.retrieval.engines.connect import connect
-from taugate.retrieval.engines.engine import Engine, Rows
+from taugate.retrieval.engines.engine import Engine, Rows, connect
 from taugate.retrieval.index.flat import FlatIndex
 from tests.retrieval.engines.corpus import soon
 from tests.vectors import unit

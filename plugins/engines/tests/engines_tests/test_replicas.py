@@ -14,8 +14,7 @@ from taugate.calibration import engines as uploading
 from taugate.calibration.engines import ensure_uploaded
 from taugate.calibration.progress import Job
 from taugate.errors import EngineUnavailable, ReleaseError
-from taugate.retrieval.engines.connect import connect, open_verified
-from taugate.retrieval.engines.engine import CollectionState
+from taugate.retrieval.engines.engine import CollectionState, connect, open_verified
 from taugate_engines import replicas
 from taugate_engines.replicas import Replicas
 from tests.postgres_process import PostgresProcess, postgres

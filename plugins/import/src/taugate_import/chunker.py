@@ -16,13 +16,11 @@ from typing import Literal, Self
 import orjson
 from tokenizers import Tokenizer
 
-from taugate.data.parsed import ParsedDocument
-from taugate.data.pieces import HEADING_SEPARATOR, LONGEST, Piece, PieceReader, sections
+from taugate.data.parsed import HEADING_SEPARATOR, LONGEST, ParsedDocument, Piece, PieceReader, sections
 from taugate.errors import InputError
 from taugate.release.encoder import CONFIG, TOKENIZER, EncoderConfig
 from taugate.retrieval.documents.store import MetadataValue
-from taugate.retrieval.encoder.encoder import UNREADABLE
-from taugate.retrieval.encoder.unread import UnreadCounter
+from taugate.retrieval.encoder.encoder import UNREADABLE, UnreadCounter
 from taugate.storage.files import Json
 from taugate_import import CHUNK_TOKENS, OVERLAP_TOKENS
 

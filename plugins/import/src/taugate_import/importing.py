@@ -13,9 +13,8 @@ from typing import BinaryIO
 from unicodedata import normalize
 
 from taugate.data.corpus import CORPUS
-from taugate.data.editing import sole_writer
 from taugate.data.lines import stored_file
-from taugate.data.queries import QUERIES
+from taugate.data.queries import QUERIES, sole_writer
 from taugate.errors import InputError
 from taugate.retrieval.documents.store import MAX_FIELDS, MAX_TAGS, MetadataValue
 from taugate.retrieval.documents.visible_text import has_visible_text

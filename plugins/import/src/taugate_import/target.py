@@ -14,7 +14,6 @@ import orjson
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from taugate.data.corpus import CORPUS, read_lines_of_corpus
-from taugate.data.editing import LOCK, qrels_bytes
 from taugate.data.judgements import (
     NO_DOCUMENT,
     CorpusIds,
@@ -26,7 +25,7 @@ from taugate.data.judgements import (
 )
 from taugate.data.lines import read_lines, read_objects, required_id, required_text, stored_file
 from taugate.data.parsed import prose_document
-from taugate.data.queries import QUERIES
+from taugate.data.queries import LOCK, QUERIES, qrels_bytes
 from taugate.errors import InputError
 from taugate.storage.files import atomic_write, set_mode, sync, sync_folder
 from taugate_import.chunker import ImportedDocument

@@ -8,10 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from taugate.data.corpus import CORPUS, read_corpus
-from taugate.data.editing import QueryFile, judgement_lines, sole_writer
 from taugate.data.judgements import CorpusIds, qrels_of
 from taugate.data.lines import stored_file
-from taugate.data.queries import check_folder
+from taugate.data.queries import QueryFile, check_folder, judgement_lines, sole_writer
 from taugate.data.runs.run import Run
 from taugate.errors import InputError
 from taugate.retrieval.documents.store import Document

@@ -29,7 +29,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from taugate.cli.terminal.output import say
-from taugate.data.editing import DatasetBusy
+from taugate.data.queries import DatasetBusy
 from taugate.errors import InputError, TaugateError
 from taugate.retrieval.index.words import UNSPACED, words
 from taugate.service.api.pages import PAGE_HEADERS, PageFile, read_page

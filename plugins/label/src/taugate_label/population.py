@@ -9,17 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
-from taugate.data.editing import QueryFile
-from taugate.data.queries import PEOPLE, Origin
+from taugate.data.queries import PEOPLE, Origin, QueryFile
 from taugate.drift.observations import hashed
 from taugate.drift.query_log import LoggedQuery, read_query_log
 from taugate.errors import InputError
 from taugate.policy.policy import POLICIES
-from taugate.retrieval.comparability import NotComparable
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.documents.visible_text import has_visible_text
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.words import query_terms
+from taugate.retrieval.query import NotComparable
 from taugate.retrieval.reader import Release
 
 _LEFT_OUT: Mapping[NotComparable | None, str] = {

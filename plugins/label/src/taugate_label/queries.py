@@ -18,20 +18,19 @@ from taugate.cli.terminal.display import confirm_sending
 from taugate.cli.terminal.options import Appearance, AsJson, DataFolder, ModelOptions, command_of, option, part
 from taugate.cli.terminal.output import print_result, printable, say, say_sentence
 from taugate.data.corpus import CORPUS
-from taugate.data.editing import sole_writer
 from taugate.data.generation.generate import MAX_QUERIES, check_request, generate_crops
 from taugate.data.generation.near_misses import generate_near_misses
 from taugate.data.judgements import GENERATED
 from taugate.data.lines import stored_file
 from taugate.data.location import default_split
-from taugate.data.queries import QUERIES, NearMissKind
+from taugate.data.queries import QUERIES, NearMissKind, sole_writer
 from taugate.errors import InputError
 from taugate.evidence.options import Advice
 from taugate.storage.files import Json
 
 if TYPE_CHECKING:
     from taugate.calibration.progress import Job
-    from taugate.data.generation.prompt import Completion, LanguageModel, Prompt, ReplyCache
+    from taugate.data.generation.language_model import Completion, LanguageModel, Prompt, ReplyCache
     from taugate_label.questions import QuestionPlan, Questions
 
 
@@ -103,7 +102,7 @@ def ask_model(
 ) -> dict[str, Json]:
     """Let a language model write questions about at most `limit` passages; returns the object that --json prints."""
     from taugate.cli.terminal.display import ProgressDisplay
-    from taugate.data.generation.prompt import ReplyCache
+    from taugate.data.generation.language_model import ReplyCache
     from taugate_label.questions import plan_questions, select, write_questions
 
     k = options.round_trip_k
@@ -148,7 +147,7 @@ def _ask(
     prompts: "Sequence[Prompt]", cached: int, model: "LanguageModel", cache: "ReplyCache", job: "Job"
 ) -> "dict[Prompt, Completion]":
     """Ask the model, and return its replies to the prompts."""
-    from taugate.data.generation.prompt import ask
+    from taugate.data.generation.language_model import ask
 
     with job.task(f"asking {printable(model.name)}", cached + len(prompts)) as task:
         task.skip(cached)

@@ -10,7 +10,6 @@ from typing import NamedTuple, Self
 import orjson
 
 from taugate.data.corpus import CORPUS, read_corpus
-from taugate.data.editing import QueryFile, replace_queries
 from taugate.data.generation.generate import (
     Losses,
     check_request,
@@ -20,7 +19,7 @@ from taugate.data.generation.generate import (
     sample_documents,
     sampling_key,
 )
-from taugate.data.generation.prompt import Completion, Prompt, ReplyCache, query_in
+from taugate.data.generation.language_model import Completion, Prompt, ReplyCache, query_in
 from taugate.data.judgements import (
     GENERATED,
     CorpusIds,
@@ -32,7 +31,7 @@ from taugate.data.judgements import (
     splits_in,
 )
 from taugate.data.lines import read_lines, read_objects, required_text, stored_file
-from taugate.data.queries import DatasetQuery
+from taugate.data.queries import DatasetQuery, QueryFile, replace_queries
 from taugate.data.questions import QuestionRule
 from taugate.errors import InputError
 

@@ -21,9 +21,8 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from taugate.data.corpus import CORPUS
-from taugate.data.editing import QueryFile
 from taugate.data.lines import stored_file
-from taugate.data.queries import QUERIES
+from taugate.data.queries import QUERIES, QueryFile
 from taugate.errors import InputError
 from taugate.retrieval.reader import Release
 from taugate.storage.files import atomic_write, read_bounded, sha256_file

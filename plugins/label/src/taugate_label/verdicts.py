@@ -7,9 +7,15 @@ from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple
 
-from taugate.data.editing import QueryFile, judgement_lines, remove_judgements, replace_queries, sole_writer
 from taugate.data.judgements import Judgement, JudgementLine, qrels_of
-from taugate.data.queries import DatasetQuery
+from taugate.data.queries import (
+    DatasetQuery,
+    QueryFile,
+    judgement_lines,
+    remove_judgements,
+    replace_queries,
+    sole_writer,
+)
 from taugate_label.sample import Round, SampledQuery, check_corpus, check_queries, rounds_folder, weights
 from taugate_label.session import Documents, Journal, Question, all_questions, finished
 

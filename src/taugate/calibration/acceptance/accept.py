@@ -200,7 +200,8 @@ def _narrowest(
     tried: list[GateRecord] = []
     chosen: tuple[EngineRecord, Index, float] | None = None
     share = 0.0
-    for breadth in _breadths(search.depth if search.lexical is None else search.depth + NEAREST):
+    narrowest = search.depth + SPARE + (0 if search.lexical is None else NEAREST)
+    for breadth in [breadth for breadth in BREADTHS if breadth >= narrowest] or [narrowest]:
         searched = search.corpus.record.model_copy(update={"breadth": breadth})
         index = search.at(searched)
         results = index.search(search.queries, search.depth)
@@ -223,11 +224,6 @@ def _exact(vectors: StoredVectors, lexical: LexicalPart | None) -> Index:
     """Return exact search by the score with a lexical part, or by the cosine for None."""
     index = ShardedIndex(vectors)
     return index if lexical is None else ShardedHybridIndex(index, *lexical)
-
-
-def _breadths(depth: int) -> Sequence[int]:
-    """Return the breadths to try, the broadest first, all of at least depth + SPARE candidates."""
-    return [breadth for breadth in BREADTHS if breadth >= depth + SPARE] or [depth + SPARE]
 
 
 def _name(record: EngineRecord) -> str:

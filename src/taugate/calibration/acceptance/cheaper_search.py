@@ -30,8 +30,7 @@ from taugate.release.names import INDEX_KINDS, Kind
 from taugate.release.search_records import GateRecord, SkippedCandidate
 from taugate.retrieval.encoder.bert import processor_path
 from taugate.retrieval.encoder.encoder import ExportedEncoder
-from taugate.retrieval.index.approximate import AnyIndex, ApproximateIndex, build
-from taugate.retrieval.index.files import sizes
+from taugate.retrieval.index.approximate import AnyIndex, ApproximateIndex, build, sizes
 from taugate.retrieval.index.top_k import DocumentScorer, Searchable, TopK
 from taugate.retrieval.vectors import Projection
 

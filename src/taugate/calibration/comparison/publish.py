@@ -22,7 +22,7 @@ from taugate.evidence.rules import ThresholdRule
 from taugate.policy.policy import POLICIES
 from taugate.registry import promotion
 from taugate.registry.promotion import SatisfiedRule
-from taugate.registry.signing import sign
+from taugate.registry.writer import sign
 from taugate.release.layout import REFERENCE
 from taugate.release.manifest import ReleaseManifest
 from taugate.release.outcome_records import PolicyRecord

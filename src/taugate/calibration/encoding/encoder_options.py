@@ -18,8 +18,7 @@ from taugate.errors import EncoderError, InputError, ReleaseError
 from taugate.evidence.options import Advice, Options
 from taugate.policy.arrays import Float32
 from taugate.release.encoder import CONFIG, FILES, Dialect, EncoderConfig, EndpointRecord, Role, Similarity
-from taugate.retrieval.encoder.encoder import ExportedEncoder
-from taugate.retrieval.encoder.endpoint_access import KEY_FILE, EndpointAccess
+from taugate.retrieval.encoder.encoder import KEY_FILE, EndpointAccess, ExportedEncoder
 from taugate.storage.files import sha256_json
 from taugate.storage.folders import cache_folder, link_or_copy, write_cached
 from taugate.storage.tensors import read_tensors, write_tensors

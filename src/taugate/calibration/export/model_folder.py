@@ -107,11 +107,6 @@ class ModelFolder:
         )
 
     @property
-    def assumes_pooling(self) -> bool:
-        """True if no module declares how the vectors of tokens become one, so that their mean is taken."""
-        return not self.modules
-
-    @property
     def normalizes(self) -> bool:
         """True if the last module makes all lengths 1, so that every similarity ranks like the cosine."""
         return self.modules[-1:] == ("Normalize",)
@@ -262,7 +257,7 @@ def config_of(
         pad_multiple=_PAD_MULTIPLE,
         pair_lone_texts=False,
         stored_type=None if declared.stored_type == "F32" else declared.stored_type,
-        assumed_pooling=declared.assumes_pooling,
+        assumed_pooling=not declared.modules,  # then the mean of the tokens is taken
     )
 
 

@@ -187,11 +187,6 @@ class EncoderComparison:
         return cls(ranked, differences, metric, margin, choice.name, sentence)
 
 
-def _everyday(first: MeasuredEncoder, second: MeasuredEncoder) -> ForgettingRecord | None:
-    after, before = first.everyday, second.everyday
-    return None if after is None or before is None else general_set().compare(before, after)
-
-
 def _choose(
     ranked: Sequence[MeasuredEncoder], behind: Sequence[Interval], metric: Metric, margin: float, units: SamplingUnits
 ) -> tuple[MeasuredEncoder, str]:
@@ -204,7 +199,9 @@ def _choose(
     best, others = ranked[0], ranked[1:]
     name = f"{'NDCG' if metric == 'ndcg' else metric}@{best.k}"
     near = [encoder for encoder, interval in zip(others, behind, strict=True) if interval.upper <= margin]
-    cheaper = min((encoder for encoder in near if _saves(encoder, best)), key=_milliseconds, default=None)
+    # Clearly faster than the best; what vectors cost, only their user knows.
+    faster = (encoder for encoder in near if _FASTER * _milliseconds(encoder) <= _milliseconds(best) < math.inf)
+    cheaper = min(faster, key=_milliseconds, default=None)
     if cheaper is not None:
         interval = behind[others.index(cheaper)]
         share = percent(_milliseconds(cheaper) / _milliseconds(best), 0)
@@ -226,15 +223,16 @@ def _choose(
             f"Choose {best.name}: its {name} is the best, that of {_listed([*tied])} is at most {_points(most)} points "
             "below it, and none of these is clearly faster."
         )
+    drawn = "documents with labelled queries" if units.unit == "document" else "labelled queries"
     return best, (
-        f"Choose {best.name}, which has the best {name}, or label more queries: {units.count:,} {_units(units)} do not "
+        f"Choose {best.name}, which has the best {name}, or label more queries: {units.count:,} {drawn} do not "
         f"show that it is better than {_listed([*tied])}, which may be up to {_points(most)} points worse."
     )
 
 
-def _saves(encoder: MeasuredEncoder, best: MeasuredEncoder) -> bool:
-    """Return whether an encoder is clearly faster than the best; what vectors cost, only their user knows."""
-    return _FASTER * _milliseconds(encoder) <= _milliseconds(best) < math.inf
+def _everyday(first: MeasuredEncoder, second: MeasuredEncoder) -> ForgettingRecord | None:
+    after, before = first.everyday, second.everyday
+    return None if after is None or before is None else general_set().compare(before, after)
 
 
 def _milliseconds(encoder: MeasuredEncoder) -> float:
@@ -243,10 +241,6 @@ def _milliseconds(encoder: MeasuredEncoder) -> float:
 
 def _points(share: float) -> str:
     return f"{100 * share:.1f}"
-
-
-def _units(units: SamplingUnits) -> str:
-    return "documents with labelled queries" if units.unit == "document" else "labelled queries"
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -29,6 +29,7 @@ from taugate.calibration.study.outcomes import (
     Calibrated,
     calibration_questions,
     drift_reference,
+    evidence_of,
     golden_rows,
     query_outcomes,
 )
@@ -50,6 +51,7 @@ from taugate.release.files import MeasuredFolder
 from taugate.release.golden import GoldenQuery
 from taugate.release.layout import (
     ENCODER_FOLDER,
+    EVIDENCE,
     FLOAT32_FOLDER,
     OUTCOMES,
     PROJECTION,
@@ -62,10 +64,9 @@ from taugate.release.records import EncoderFitRecord, TrainedSimilarity
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import DocumentStore
 from taugate.retrieval.engines.engine import Engine, external
-from taugate.retrieval.folders import ModelsFolder
+from taugate.retrieval.folders import CorpusFolder, EncoderFolder, ModelsFolder
 from taugate.retrieval.index.hybrid import vector_index
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.loading import CorpusFolder, EncoderFolder
 
 _MAX_SIMILARITIES = 50_000_000  # 200 times the default; about 1 GB while COE and ROE are computed
 
@@ -216,6 +217,7 @@ def write_files(
     )
     drift_reference(calibrated, calibrated.policy).save(release / REFERENCE)
     query_outcomes(calibrated, calibrated.policy).save(release / OUTCOMES)
+    evidence_of(calibrated).save(release / EVIDENCE)
     queries.write_calibration_questions(release / QUESTIONS, calibration_questions(calibrated))
     if accepted.projection is not None:
         accepted.projection.projection.save(release / PROJECTION)

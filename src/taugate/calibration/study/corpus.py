@@ -27,9 +27,8 @@ from taugate.policy.abstention import AnswerRule
 from taugate.policy.arrays import Float32, dense_of
 from taugate.policy.policy import Mask
 from taugate.retrieval.index.hybrid import vector_index, words_of
-from taugate.retrieval.index.lexical import LexicalIndex
+from taugate.retrieval.index.lexical import DocumentWords, LexicalIndex, index_of
 from taugate.retrieval.index.top_k import Index
-from taugate.retrieval.index.word_match import DocumentWords, index_of
 
 # Similarities of equal vectors differ by a few units in the last place of float32, 6e-8 near 1.
 _ROUNDING = 1e-6

@@ -36,8 +36,7 @@ from taugate.evidence.relevance.fitting import AppliedRelevance, UnansweredQuest
 from taugate.policy.arrays import Float32, QueryVectors
 from taugate.policy.score_relevance import SCALES, Components, RerankerScale
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.rerank.reranker import Reranker
-from taugate.retrieval.rerank.stage import FIRST_SCORE, combined, rank
+from taugate.retrieval.rerank.stage import FIRST_SCORE, Reranker, combined, rank
 
 
 @dataclass(frozen=True)

@@ -26,14 +26,16 @@ from taugate.calibration.settings import TESTED_AGAIN, CalibrationSettings, Upda
 from taugate.calibration.study.decide import LabelledEvidence
 from taugate.calibration.study.reranked import RerankedSearch
 from taugate.calibration.study.study import Inherited
-from taugate.calibration.update.check import (
+from taugate.calibration.update.corpus import (
     ResultsBefore,
     SecondStageBefore,
     ThresholdCheck,
+    accept_index,
     check_threshold,
+    encode_changes,
     first_stage_before,
+    release_encoders,
 )
-from taugate.calibration.update.vectors import accept_index, encode_changes, release_encoders
 from taugate.data.beir import Dataset, read_dataset, read_people
 from taugate.errors import InputError
 from taugate.evidence.measure import DrawnQueries

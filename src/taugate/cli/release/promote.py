@@ -18,10 +18,10 @@ from taugate.registry import promotion
 from taugate.registry.after_erasure import find_remnants
 from taugate.registry.catalog import current_id, find, release_ids
 from taugate.registry.prune import HOURS, KEEP, PruneDecision, prune, prune_collections
-from taugate.registry.signing import read_private_key, sign, trusted_keys
 from taugate.registry.transfer import check_remote_current, promote_remote, pull, push
+from taugate.registry.writer import read_private_key, sign, trusted_keys
 from taugate.release.layout import SIGNATURE
-from taugate.retrieval.engines.connect import engine_from_environment
+from taugate.retrieval.engines.engine import engine_from_environment
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,7 @@ from taugate.data.judgements import TEST
 from taugate.data.lines import read_lines
 from taugate.data.queries import check_first_lines, check_folder
 from taugate.errors import InputError, ReleaseError
-from taugate.registry.directory import check_releases_exist
+from taugate.storage.folders import check_releases_exist
 
 SECTION = "keys of --settings"
 _Value: TypeAlias = bool | str | int | float | list[Any]

@@ -18,7 +18,7 @@ from taugate.evidence.options import Options, annotated, option_of
 from taugate.storage.files import read_secret
 
 if TYPE_CHECKING:
-    from taugate.data.generation.prompt import LanguageModel
+    from taugate.data.generation.language_model import LanguageModel
 
 
 T = TypeVar("T", bound=Options)

@@ -21,7 +21,7 @@ from taugate.evidence.options import Options
 from taugate.policy.names import shown_tau
 from taugate.policy.policy import POLICIES
 from taugate.registry.catalog import unverified_manifest
-from taugate.registry.signing import SIGNING_KEY, signing_key, trusted_keys
+from taugate.registry.writer import SIGNING_KEY, signing_key, trusted_keys
 from taugate.release.layout import REPORT
 from taugate.release.manifest import ReleaseManifest, RunManifest
 from taugate.release.summary import certificate_cost, summary_lines

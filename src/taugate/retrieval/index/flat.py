@@ -56,7 +56,6 @@ def exact_top_k(
 
     Args:
         proposers: Propose candidates among the members: the fastest first, the one with the closest limits last.
-        queries: (n, d) float32.
         members: (M,) int64 ascending positions of the documents to search, M ≥ 1; None for all.
     """
     count = len(index) if members is None else len(members)
@@ -84,7 +83,6 @@ def rerank(index: DocumentScorer, queries: Float32, candidates: NDArray[np.int64
     """Return the k most similar of each query's candidates, and the lowest similarity among them, (n,) float32.
 
     Args:
-        queries: (n, d) float32.
         candidates: (n, c ≥ k) int64 positions; −1 means no candidate and scores −∞.
     """
     candidates = np.sort(candidates, axis=1)

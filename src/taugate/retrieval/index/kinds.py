@@ -181,8 +181,6 @@ class Int8Codes:
         Returns the highest similarity that a document besides these can have, (n,), and their positions, (n, count).
 
         Args:
-            queries: (n, d) float32.
-            count: Number of documents per query.
             parameters: Parameters of FAISS, such as a subset to search.
         """
         codes, steps = query_codes(queries)

@@ -21,7 +21,7 @@ from taugate.policy.arrays import Float32
 from taugate.policy.score_relevance import RerankerScale
 from taugate.release.encoder import Precision
 from taugate.release.search_records import RerankerKind
-from taugate.retrieval.rerank.reranker import checked_scores
+from taugate.retrieval.rerank.stage import checked_scores
 from taugate.storage.files import Json, read_secret
 from taugate.storage.http_client import AttemptFailed
 from taugate.storage.json_endpoint import EndpointWording, JsonEndpoint

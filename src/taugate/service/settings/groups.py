@@ -15,9 +15,9 @@ from pydantic import AfterValidator, AliasChoices, BaseModel, BeforeValidator, C
 from pydantic_core import PydanticCustomError
 
 from taugate.drift.signals import AVERAGE_RUN_LENGTH, BLOCK, MAX_IN_BLOCK, MIN_EFFECT, MIN_IN_BLOCK, MIN_IN_WINDOW
-from taugate.retrieval.comparability import MAX_EXPLORED
 from taugate.retrieval.encoder.encoder import RequestedPrecision
 from taugate.retrieval.hardware import gpu_count, processors
+from taugate.retrieval.query import MAX_EXPLORED
 from taugate.storage.folders import cache_folder
 
 # APIs of other products that the service can provide as well.

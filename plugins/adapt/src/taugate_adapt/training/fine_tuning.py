@@ -29,7 +29,7 @@ from transformers import AutoModelForMaskedLM, DataCollatorForLanguageModeling, 
 from transformers.trainer_pt_utils import get_length_grouped_indices
 
 from taugate.calibration.export.torch_model import is_transformer
-from taugate.data.pieces import sentences
+from taugate.data.parsed import sentences
 from taugate.errors import EncoderError
 from taugate.retrieval.documents.store import DocumentStore
 from taugate_adapt.adapter import append_map

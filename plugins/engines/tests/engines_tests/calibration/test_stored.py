@@ -12,8 +12,7 @@ from taugate.calibration.progress import Job
 from taugate.errors import ReleaseError
 from taugate.release.engine import EngineRecord, GraphParameters
 from taugate.retrieval.documents.store import Document
-from taugate.retrieval.engines.connect import SampleDigest, open_verified, sampled_positions, shard_digest
-from taugate.retrieval.engines.engine import Engine, Rows
+from taugate.retrieval.engines.engine import Engine, Rows, SampleDigest, open_verified, sampled_positions, shard_digest
 from taugate.retrieval.engines.search import EngineIndex
 from tests.retrieval.engines.corpus import soon
 from tests.vectors import unit
