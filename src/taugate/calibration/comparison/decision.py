@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from taugate.errors import InputError, NotPromoted, ReleaseError
 from taugate.evidence.clusters import SamplingUnits, Unit
-from taugate.evidence.risk.losses import min_detectable_loss, paired_losses, sample_size_factor
 from taugate.evidence.rules import CONFIDENCE, MAX_LOSS, default_margin
 from taugate.registry.catalog import current_id, find
 from taugate.release.layout import OUTCOMES, digest_of
@@ -219,6 +218,8 @@ def _inverted(sample: QuantitySample) -> QuantitySample:
 
 def mean_difference(old: QuantitySample, new: QuantitySample, confidence: float) -> MeanDifference:
     """Measure how far the mean of `new` is below that of `old`; the samples are paired if the queries are."""
+    from taugate.evidence.risk.losses import min_detectable_loss, paired_losses  # loads scipy
+
     units = SamplingUnits.from_clusters(new.clusters)
     if np.array_equal(old.query, new.query):
         losses = old.values - new.values
@@ -247,6 +248,8 @@ def queries_to_show(old: QuantitySample, new: QuantitySample, margin: float, con
     """
     if not np.array_equal(old.query, new.query):
         return None
+    from taugate.evidence.risk.losses import paired_losses, sample_size_factor  # loads scipy
+
     loss = paired_losses(old.values - new.values, SamplingUnits.from_clusters(new.clusters))
     factor = sample_size_factor(loss, margin, 1 - confidence)
     return None if factor is None else math.ceil(factor * len(new))
