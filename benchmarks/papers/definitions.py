@@ -36,7 +36,7 @@ DEFINITIONS: dict[str, tuple[tuple[str, str, str, str], ...]] = {
     ),
     _GENERATION: (
         ("independent cropping, word deletion", "§3, Table 1", "queries --method crop", "data/generation/generate.py"),
-        ("questions of a language model", "§3, Appendix A", "queries --method local, endpoint", "plugins/label/src/taugate_label/question_prompt.py"),
+        ("questions of a language model", "§3, Appendix A", "queries --method local, endpoint", "plugins/label/src/taugate_label/questions.py"),
         ("Recall@100, Precision@10", "Table 8", "calibrate (report)", "evidence/measure.py"),
         ("lost questions", "§6.1", "queries", "data/generation/generate.py"),
         ("contrastive loss with in-batch negatives", "§4.1", "adapt", "plugins/adapt/src/taugate_adapt/training/fine_tuning.py"),
@@ -44,7 +44,7 @@ DEFINITIONS: dict[str, tuple[tuple[str, str, str, str], ...]] = {
     _DIVERSITY: (
         ("cosine distance, silhouette, topic entropy", "§3.4.2, Table 2", "calibrate", "calibration/query_set/measure.py"),
         ("a share of the chunks of each document", "§3.1", "queries --per-document .3", "data/generation/generate.py"),
-        ("no question if a document says too little", "§3.2.1", "queries --method endpoint", "plugins/label/src/taugate_label/question_prompt.py"),
+        ("no question if a document says too little", "§3.2.1", "queries --method endpoint", "plugins/label/src/taugate_label/questions.py"),
         ("hard negatives", "§3.2.2", "adapt", "plugins/adapt/src/taugate_adapt/pairs.py"),
     ),
 }  # fmt: skip

@@ -21,7 +21,7 @@ from benchmarks.searched import EncodedSplit
 from taugate.calibration.acceptance.baseline import SearchTrial
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
 from taugate.calibration.metrics.inputs import grades_of
-from taugate_label.question_prompt import BUILT_IN
+from taugate_label.questions import BUILT_IN
 
 HEADING = "Query generation paper: crops and questions of a model (Tables 2, 3 and 8)"
 _SET = "scifact"

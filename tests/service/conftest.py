@@ -2,12 +2,14 @@
 
 import shutil
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
 from taugate.cli import main as cli
 from taugate.registry.catalog import find, release_ids
+from tests.chunked_release import write_chunked_release
+from tests.service.with_metadata import with_metadata
 
 
 class Two(NamedTuple):
@@ -26,6 +28,29 @@ def _two(releases: Path, sample: Path, encoder: Path, tmp_path_factory: pytest.T
     old = find(folder).name
     (new,) = set(release_ids(folder)) - {old}
     return Two(folder, old, new)
+
+
+@pytest.fixture(scope="session")
+def rich(tmp_path_factory: pytest.TempPathFactory, sample: Path, encoder: Path) -> Path:
+    """Releases of the sample with more metadata: a number, a boolean, gaps, and names and values in other scripts."""
+
+    def more(row: int) -> dict[str, Any]:
+        tags = ["odd" if row % 2 else "even", f"tag{row % 7}"] if row % 5 else "alone"
+        return {
+            "year": 1990 + row % 40 + (0.5 if row % 3 == 0 else 0),
+            "år": "å" if row % 2 else "z",
+            "day": f"20{row % 30:02}-05-{1 + row % 28:02}" + ("T10:30:00+02:00" if row % 2 else ""),
+            "checked": row % 5 == 0 if row % 4 else None,
+            **({"tags": tags} if row % 3 else {}),
+        }
+
+    return with_metadata(sample, encoder, tmp_path_factory.mktemp("rich"), more)
+
+
+@pytest.fixture(scope="session")
+def hybrid(sample: Path, encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A release of the sample in chunks whose score has a lexical part, with the weight 0.7."""
+    return write_chunked_release(sample, encoder, tmp_path_factory.mktemp("hybrid"), "--lexical", "0.7")
 
 
 @pytest.fixture

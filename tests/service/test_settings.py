@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from taugate.errors import InputError
 from taugate.service.settings import VARIABLES, Settings, read_settings
 from taugate.service.settings.settings import unknown_variables
-from tests.service.process.test_start import refusal
+from tests.service.process.test_process import refusal
 from tests.service_process import ServiceProcess
 
 RENAMED = [

@@ -61,14 +61,16 @@ def write(releases: Path, draft: M, fill: Callable[[Path], None], *, parent: str
             report are replaced then.
         parent: Id of the previous release; by default the current one.
     """
+    script = (files("taugate.release") / CHECK).read_bytes()
     try:
         with staging_folder(releases, STAGING_PREFIX) as staging:
             fill(staging)
             manifest = _manifest(staging, draft, parent or _current_or_none(releases), _free_second(releases))
             (staging / MANIFEST).write_bytes(orjson.dumps(manifest.model_dump(), option=orjson.OPT_INDENT_2) + b"\n")
             _make_readable_and_sync(staging)
+            if not (releases / CHECK).is_file() or (releases / CHECK).read_bytes() != script:
+                atomic_write(releases / CHECK, script)
             publish_folder(staging, releases / manifest.release_id)
-            atomic_write(releases / CHECK, (files("taugate.release") / CHECK).read_bytes())
             sync_folder(releases)
     except OSError as error:
         raise OSError(f"{releases}: cannot write a release there ({error}); partial files were removed") from error

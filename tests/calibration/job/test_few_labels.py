@@ -20,11 +20,6 @@ from tests.calibration.commands import Capture, arguments, refusal, small
 HEADER = "query-id\tcorpus-id\tscore"
 
 
-@pytest.fixture
-def calibrate(capfd: pytest.CaptureFixture[str]) -> Capture:
-    return Capture(capfd)
-
-
 def rows_of(data: Path, split: str = "test") -> dict[str, str]:
     """The line of each query in a split where each has one."""
     lines = (data / "qrels" / f"{split}.tsv").read_text(encoding="utf-8").splitlines()[1:]

@@ -24,8 +24,8 @@ from taugate.service.lifecycle.active import ActiveRelease
 from taugate.service.lifecycle.shadow import answer
 from tests.prometheus_process import until
 from tests.service.access.files import JUDGE, OPS, SCRAPER, bearer, entry, write
-from tests.service.access.test_keys import parse
-from tests.service.process.test_start import refusal
+from tests.service.access.test_authorization import parse
+from tests.service.process.test_process import refusal
 from tests.service.with_metadata import with_metadata
 from tests.service_process import ServiceProcess
 
@@ -48,12 +48,6 @@ ENTRIES = [
 ]
 QUERY = "What does a building permit cost?"
 KEEP_ALL = -2.0
-
-
-@pytest.fixture(scope="module")
-def rich(tmp_path_factory: pytest.TempPathFactory, sample: Path, encoder: Path) -> Path:
-    folder = tmp_path_factory.mktemp("permissions")
-    return with_metadata(sample, encoder, folder, lambda row: {"year": 1990 + row % 40, "checked": row % 3 == 0})
 
 
 @pytest.fixture(scope="module")

@@ -11,11 +11,9 @@ from taugate.retrieval.documents.store import Document
 from taugate.retrieval.query import Query
 from taugate.retrieval.reader import Release, load
 from taugate.retrieval.vectors import shortest_decimal
-from tests.chunked_release import write_chunked_release
 from tests.prometheus_process import until
-from tests.redis_process import RedisProcess
 from tests.service.drift.traffic import FastDriftService
-from tests.service.test_metrics import SEARCHED, moved, scrape
+from tests.service.test_metrics import scrape
 from tests.service_process import ServiceProcess
 
 QUERIES = ["What does a building permit cost?", "Is an inspector insured?", "kitchen fan", "noise from a neighbour"]
@@ -23,18 +21,13 @@ KEEP_ALL = -2.0
 
 
 @pytest.fixture(scope="module")
-def chunks(sample: Path, encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_chunked_release(sample, encoder, tmp_path_factory.mktemp("chunks"))
+def release(hybrid: Path) -> Release:
+    return load(find(hybrid), 1)
 
 
 @pytest.fixture(scope="module")
-def release(chunks: Path) -> Release:
-    return load(find(chunks), 1)
-
-
-@pytest.fixture(scope="module")
-def grouping(chunks: Path) -> Iterator[ServiceProcess]:
-    with ServiceProcess(chunks) as process:
+def grouping(hybrid: Path) -> Iterator[ServiceProcess]:
+    with ServiceProcess(hybrid) as process:
         yield process.ready()
 
 
@@ -94,16 +87,11 @@ def test_unknown_group_is_refused(grouping: ServiceProcess) -> None:
     assert "group_by" in reply.json()["error"]["message"]
 
 
-def test_metrics_count_grouped_documents(grouping: ServiceProcess) -> None:
-    body = {"query": "asked once, in groups", "k": 9, "group_by": "document", "threshold": KEEP_ALL}
-    assert moved(grouping, "/search", body) == SEARCHED | {"results_total{kept}": 9}
-
-
-def test_drift_observes_passages_when_grouped(chunks: Path) -> None:
+def test_drift_observes_passages_when_grouped(hybrid: Path) -> None:
     """The same query, grouped or not, moves the similarities that drift is watched by in the same way."""
     name = "taugate_similarity_%s{topk}"
     sums = []
-    with FastDriftService(chunks) as service:
+    with FastDriftService(hybrid) as service:
         service.ready()
         for number, group in enumerate(("document", None), 1):
             service.search(QUERIES[0], k=9, group_by=group)
@@ -126,20 +114,3 @@ def test_feedback_accepts_chunk_or_document_id(grouping: ServiceProcess) -> None
         body = {"query_id": reply["query_id"], "document_id": chunk[name], "relevant": True}
         judged = [grouping.http.post("/feedback", json=body).json()["status"] for _ in range(2)]
         assert judged == ["accepted", "repeated"]
-
-
-@pytest.mark.slow
-def test_replicas_share_only_grouped_vector(chunks: Path, tmp_path: Path) -> None:
-    with RedisProcess(tmp_path) as redis:
-        for grouped in (True, False):
-            fields = {"k": 6, "threshold": KEEP_ALL} | ({"group_by": "document"} if grouped else {})
-            replies = []
-            for _ in range(2):
-                with ServiceProcess(chunks, TAUGATE_REDIS_URL=redis.url, TAUGATE_REDIS_TIMEOUT_MS="500") as service:
-                    service.ready()
-                    replies.append(service.search(f"{QUERIES[2]} {grouped}", **fields))
-                    count = scrape(service)["taugate_cache_requests_total{hit}"]
-                    until(lambda grouped=grouped: len(redis.client.keys("*:vector:*")) == 2 - grouped)
-            assert without_id(replies[0]) == without_id(replies[1])
-            assert count == 1
-        assert len(redis.client.keys("*:found:*")) == 1

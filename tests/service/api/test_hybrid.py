@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -40,13 +41,14 @@ def dense(sample: Path, encoder: Path, tmp_path_factory: pytest.TempPathFactory)
 
 
 @pytest.fixture(scope="module")
-def releases(sample: Path, encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_chunked_release(sample, encoder, tmp_path_factory.mktemp("hybrid"), "--lexical", str(WEIGHT))
+def release(hybrid: Path) -> Release:
+    return load(find(hybrid), 1)
 
 
 @pytest.fixture(scope="module")
-def release(releases: Path) -> Release:
-    return load(find(releases), 1)
+def service(hybrid: Path) -> Iterator[ServiceProcess]:
+    with ServiceProcess(hybrid) as process:
+        yield process.ready()
 
 
 def post(service: ServiceProcess, path: str, **body: Any) -> dict[str, Any]:
@@ -158,8 +160,8 @@ def test_rank_of_explanation_is_that_of_the_score(service: ServiceProcess, relea
         assert post(service, "/explain", query=QUERIES[0], document_id=name)["rank"] == ids.index(name) + 1
 
 
-def test_local_search_equals_service(releases: Path, service: ServiceProcess) -> None:
-    with taugate.open(releases) as retriever:
+def test_local_search_equals_service(hybrid: Path, service: ServiceProcess) -> None:
+    with taugate.open(hybrid) as retriever:
         for explain in (True, False):
             local = retriever.search("kitchen fan", explain=explain).model_dump(mode="json", exclude_none=True)
             remote = search(service, "kitchen fan", explain=explain)
@@ -178,11 +180,11 @@ def test_judgement_of_score_above_one_is_accepted(service: ServiceProcess, relea
     assert post(service, "/feedback", query=text, **judged)["status"] in ("accepted", "repeated")
 
 
-def test_replica_rescores_shared_results(releases: Path, release: Release, tmp_path: Path) -> None:
+def test_replica_rescores_shared_results(hybrid: Path, release: Release, tmp_path: Path) -> None:
     text = release.documents[0].encoded_text.strip()
     with RedisProcess(tmp_path) as redis:
         settings = {"TAUGATE_REDIS_URL": redis.url, "TAUGATE_REDIS_TIMEOUT_MS": "500"}
-        with ServiceProcess(releases, **settings) as first, ServiceProcess(releases, **settings) as second:
+        with ServiceProcess(hybrid, **settings) as first, ServiceProcess(hybrid, **settings) as second:
             first.ready()
             second.ready()
             bodies = [{"query": query, **fields} for query in QUERIES for fields in FIELDS[:3]]
@@ -201,28 +203,28 @@ def test_replica_rescores_shared_results(releases: Path, release: Release, tmp_p
             until(lambda: second.http.post("/feedback", json=judged).status_code == 202)
 
 
-def test_list_and_diff_show_the_lexical_part(dense: Path, releases: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_list_and_diff_show_the_lexical_part(dense: Path, hybrid: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def printed(*command: str) -> list[str]:
         assert cli.main(["release", *command]) == 0
         return capsys.readouterr().out.splitlines()
 
-    folder = releases.parent / "both"
-    for name in (find(dense), find(releases)):
+    folder = hybrid.parent / "both"
+    for name in (find(dense), find(hybrid)):
         shutil.copytree(name, folder / name.name)
-    old, new = find(dense).name, find(releases).name
+    old, new = find(dense).name, find(hybrid).name
     rows = {
         row["release"]: row["lexical"]
         for row in json.loads(printed("list", "--json", "--releases", str(folder))[0])["releases"]
     }
     assert rows == {old: None, new: WEIGHT}
-    assert f"(lexical {WEIGHT:g})" in printed("list", "--releases", str(releases))[0]
+    assert f"(lexical {WEIGHT:g})" in printed("list", "--releases", str(hybrid))[0]
     lines = [line.split() for line in printed("diff", old, new, "--releases", str(folder))]
     assert ["lexical:", "weight", "–", "0.7000", "changed"] in lines
     assert [line[-1] for line in lines if line[:2] == ["policy:", "τ"]] == ["–"]  # the units differ
 
 
-def test_command_explains_both_parts(releases: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["explain", "kitchen fan", "vent-008", "--releases", str(releases)]) == 0
+def test_command_explains_both_parts(hybrid: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["explain", "kitchen fan", "vent-008", "--releases", str(hybrid)]) == 0
     printed = capsys.readouterr()
     assert "shared words (kitchen, fan)." in printed.out
     lines = dict(line.split(maxsplit=1) for line in printed.err.splitlines())

@@ -1,22 +1,33 @@
 """A new current release replaces the active one between two requests, or nothing changes."""
 
+import asyncio
 import json
+import os
 import re
 import signal
 import threading
 import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 
 import httpx
 import pytest
 from prometheus_client.utils import floatToGoString
 
 from taugate.registry.promotion import promote
+from taugate.registry.transfer import promote_remote, push
 from taugate.release.layout import MANIFEST
 from taugate.retrieval.reader import load
+from taugate.service.app import create_app
 from taugate.service.drift.alarms import similarity_buckets
+from taugate.service.settings import Settings
 from tests.prometheus_process import until
+from tests.service.access.files import OPS, bearer, entry
 from tests.service.conftest import Two
 from tests.service.drift.traffic import FastDriftService
+from tests.service.inprocess import serving, status
+from tests.service.inprocess import until as until_in_process
 from tests.service.test_metrics import scrape
 from tests.service_process import ServiceProcess
 
@@ -207,3 +218,99 @@ def test_sighup_reloads_all_workers(two: Two) -> None:
         assert buckets(service) != before
         code, _ = service.stop()
     assert code == 0
+
+
+ADMIN, SEARCH = ({"Authorization": f"Bearer {name}-key"} for name in ("admin", "search"))
+KEYS = {
+    "TAUGATE_KEYS": json.dumps([entry("admin-key", "admin", "admin", "search"), entry("search-key", "app", "search")])
+}
+
+
+def test_reload_needs_admin_key_and_names_releases(two: Two) -> None:
+    with ServiceProcess(two.folder, **KEYS) as service:
+        service.ready()
+        promote(two.folder, two.new)
+        for headers, status in (({}, 401), (SEARCH, 403)):
+            assert service.http.post("/admin/reload", headers=headers).status_code == status
+            assert in_service(service) == two.old
+        reply = service.http.post("/admin/reload", headers=ADMIN)
+        expected = {"status": "loaded", "release": two.new, "previous": two.old, "shadow": None}
+        assert (reply.status_code, reply.json()) == (200, expected)
+        assert service.http.get("/readyz").json()["release"] == two.new
+        (two.folder / "shadow").write_text(f"{two.old}\n")
+        expected = {"status": "unchanged", "release": two.new, "previous": two.new, "shadow": two.old}
+        assert service.http.post("/admin/reload", headers=ADMIN).json() == expected
+        (two.folder / "current").write_text(f"{two.old}\n")
+        (two.folder / two.old / MANIFEST).write_bytes(b"[]")
+        reply = service.http.post("/admin/reload", headers=ADMIN)
+        error = reply.json()["error"]
+        assert (reply.status_code, error["code"]) == (409, "reload_failed")
+        assert error["message"].startswith(f"{two.new} remains in service: ")
+        assert MANIFEST in error["message"]
+        assert in_service(service) == two.new
+
+
+@pytest.mark.slow
+def test_reload_reaches_all_workers(two: Two) -> None:
+    with ServiceProcess(two.folder, TAUGATE_WORKERS="2", **KEYS) as service:
+        service.ready()
+        promote(two.folder, two.new)
+        assert service.http.post("/admin/reload", headers=ADMIN).json()["release"] == two.new
+
+        def answering() -> set[str]:
+            url = f"http://127.0.0.1:{service.port}/readyz"
+            return {httpx.get(url, timeout=30).json()["release"] for _ in range(8)}  # a connection each
+
+        until(lambda: answering() == {two.new})
+        assert service.stop()[0] == 0
+
+
+def reloaded(settings: Settings, meanwhile: Callable[[], None]) -> httpx.Response:
+    """The answer to a reload after something has happened; the release in service is the same before and after."""
+
+    async def scenario() -> httpx.Response:
+        async with serving(create_app(settings)) as http:
+            await until_in_process(lambda: status(http, "/readyz", 200))
+            before = (await http.get("/readyz")).json()
+            meanwhile()
+            reply = await http.post("/admin/reload", headers=bearer(OPS))
+            assert (await http.get("/readyz")).json() == before
+            return reply
+
+    return asyncio.run(scenario())
+
+
+def keyed(releases: Path | str, copy: Path) -> Settings:
+    return Settings(releases=releases, releases_copy=copy, keys=json.dumps([entry(OPS, "ops", "admin")]))
+
+
+def test_named_pipe_as_pointer_fails_reload(two: Two, tmp_path: Path) -> None:
+    url, current = f"file://{tmp_path}/store", tmp_path / "store" / "current"
+    push(two.folder / two.old, url)
+    promote_remote(url, two.old)
+
+    def pipe() -> None:
+        """Of which a reader would get the id of the release in service, so that no test waits."""
+        current.unlink()
+        os.mkfifo(current)
+
+        def write() -> None:
+            with suppress(OSError):
+                current.write_text(two.old)
+
+        threading.Thread(target=write, daemon=True).start()
+
+    reply = reloaded(keyed(url, tmp_path / "copy"), pipe)
+    assert (reply.status_code, reply.json()["error"]["code"]) == (409, "reload_failed")
+    assert f"{two.old} remains in service: {url}/current" in reply.json()["error"]["message"]
+    assert "not a plain file" in reply.json()["error"]["message"]
+
+
+def test_non_utf8_file_name_fails_reload(two: Two, tmp_path: Path) -> None:
+    def stray() -> None:
+        promote(two.folder, two.new)
+        Path(os.fsdecode(os.fsencode(two.folder / two.new) + b"/\xff")).touch()
+
+    reply = reloaded(keyed(two.folder, tmp_path / "copy"), stray)
+    assert (reply.status_code, reply.json()["error"]["code"]) == (409, "reload_failed")
+    assert rf"{two.new}/\udcff: not part of this release; remove it" in reply.json()["error"]["message"]

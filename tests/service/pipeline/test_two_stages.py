@@ -81,7 +81,7 @@ def test_endpoint_that_fails_costs_no_reply(
 
         async def run(fault: str) -> None:
             server.fault = ""
-            waited = 50 if fault in {"stall", "drip"} else 500  # which end by the deadline alone
+            waited = 50 if fault == "stall" else 500  # which ends by the deadline alone
             app = create_app(Settings(releases=releases, rerank_deadline_ms=waited, rerank_url=server.url))
             async with serving(app) as http:
                 await until(lambda: status(http, "/readyz", 200))
@@ -90,5 +90,5 @@ def test_endpoint_that_fails_costs_no_reply(
                     reply = await http.post("/search", json={"query": entry["q"] + "?"})
                     assert (reply.status_code, reply.json()["stage"]) == (200, "first")
 
-        for fault in ("stall", "drip", "flood", "nan", "short", "status"):
+        for fault in ("stall", "flood", "status"):  # the others are tests/retrieval/rerank
             asyncio.run(run(fault))

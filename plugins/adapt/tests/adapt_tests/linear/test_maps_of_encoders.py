@@ -14,7 +14,7 @@ from taugate.release.encoder import LAYOUT, MODEL
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate_adapt.folder import fold_linear_map
 from taugate_adapt.linear import LinearMap, PrincipalComponents
-from tests.calibration.comparison.test_general_set import encoded  # noqa: F401 (a fixture)
+from tests.calibration.comparison.test_encoders import encoded  # noqa: F401 (a fixture)
 from tests.calibration.export.test_weights_file import WIDTH, separate  # noqa: F401 (a fixture)
 
 
