@@ -4,6 +4,7 @@ import math
 import re
 import subprocess
 from collections import Counter
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from unittest.mock import Mock
@@ -32,6 +33,13 @@ SEARCHED = {
     "stage_duration_seconds_count{search}": 1,
     "stage_duration_seconds_count{filter}": 1,
 }
+
+
+@pytest.fixture(scope="module")
+def service(releases: Path) -> Iterator[ServiceProcess]:
+    """One that has had no other traffic."""
+    with ServiceProcess(releases) as process:
+        yield process.ready()
 
 
 def scrape(service: ServiceProcess) -> Counter[str]:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from taugate.calibration.formats import percent
+from taugate.calibration.progress import percent
 from taugate.data.labelled_queries import LabelledQueries, LabelledQuery
 from taugate.data.queries import Origin
 from taugate.evidence.risk import certify

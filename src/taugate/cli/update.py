@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from taugate.calibration.comparison.decision import PromotionRule
+from taugate.calibration.comparison.rule import PromotionRule
 from taugate.cli.recalibrate import GROUPS, KEYS, RecalibrateOptions
 from taugate.cli.recalibrate import run as recalibrate
 from taugate.cli.terminal.options import Appearance, command_of

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from taugate.calibration.recalibration.settings import inherited_settings
+from taugate.calibration.recalibration.request import inherited_settings
 from taugate.cli import main as cli
 from taugate.data.generation.generate import generate_crops
 from taugate.registry.catalog import current_id

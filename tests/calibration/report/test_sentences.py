@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Browser
 
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
-from taugate.calibration.formats import metrics_line
+from taugate.calibration.progress import metrics_line
 from taugate.calibration.query_set.warnings import truncation_warning
 from taugate.calibration.report.page import page_warnings, with_whole_options
 from taugate.calibration.report.terminal import statement, table, unrestricted

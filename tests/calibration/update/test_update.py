@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from taugate.calibration.comparison.decision import QUANTITIES
 from taugate.calibration.comparison.publish import Promotion
+from taugate.calibration.comparison.rule import QUANTITIES
 from taugate.calibration.progress import Job
 from taugate.calibration.settings import UpdateSettings
 from taugate.calibration.update.job import update as update_release

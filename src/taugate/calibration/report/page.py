@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from taugate.calibration.encoding.encoder_fit import encoder_fit_warnings
 from taugate.calibration.encoding.encoder_options import input_warnings, prompts_in_words
-from taugate.calibration.formats import (
+from taugate.calibration.progress import (
     PARTS,
     alone,
     count,

@@ -6,8 +6,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic.dataclasses import dataclass
 
-from taugate.calibration.comparison.decision import PromotionRule
 from taugate.calibration.comparison.publish import Promotion
+from taugate.calibration.comparison.rule import PromotionRule
 from taugate.cli.terminal.acting import BY, BY_HELP, act_as
 from taugate.cli.terminal.command import OptionGroup
 from taugate.cli.terminal.options import Appearance, number_or, option

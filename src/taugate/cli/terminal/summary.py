@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from taugate.calibration.comparison.publish import Promotion, Published, report
-from taugate.calibration.formats import metrics_line
+from taugate.calibration.progress import metrics_line
 from taugate.cli.terminal.output import print_result, say, say_labelled
 from taugate.policy.names import shown_tau
 from taugate.policy.policy import POLICIES
