@@ -307,6 +307,10 @@ class DriftSettings(SettingGroup, title="Drift and feedback"):
     """whether the query log contains the texts of queries instead of hashes"""
     query_log_days: Annotated[float, Field(gt=0)] | None = None
     """age in days at which texts in the query log are replaced by hashes; unset: never"""
+    query_log_chain: bool = False
+    """whether the lines of the query log are chained, so that `taugate log verify` finds a change; without texts"""
+    decision_log_key_file: Path | None = None
+    """Ed25519 key (PEM) that signs the chained log once an hour; it signs nothing else"""
 
 
 class LifecycleSettings(SettingGroup, title="Reloading and shadow releases"):
