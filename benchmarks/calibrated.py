@@ -6,10 +6,10 @@ from typing import Self
 
 from benchmarks.encoding import encoded_set
 from taugate.calibration.encoding.corpus import EncodedDataset
-from taugate.calibration.job.reading import sampling_units
+from taugate.calibration.job.stages import sampling_units
 from taugate.calibration.metrics.inputs import CalibrationInputs
 from taugate.calibration.progress import Job
-from taugate.calibration.settings.settings import CalibrationSettings
+from taugate.calibration.settings import CalibrationSettings
 from taugate.calibration.study.corpus import CorpusSearch
 from taugate.calibration.study.study import Study, study
 from taugate.data.beir import Dataset

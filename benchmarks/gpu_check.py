@@ -33,10 +33,9 @@ from taugate.registry.catalog import find
 from taugate.release.names import Kind
 from taugate.release.verify import verify_searchable
 from taugate.retrieval.encoder.encoder import ExportedEncoder
+from taugate.retrieval.folders import encoder_folders
 from taugate.retrieval.hardware import gpu_count
-from taugate.retrieval.index.approximate import AnyIndex, ApproximateIndex, build
-from taugate.retrieval.index.files import load_index, save
-from taugate.retrieval.loading import encoder_folders
+from taugate.retrieval.index.approximate import AnyIndex, ApproximateIndex, build, load_index, save
 
 KINDS: tuple[Kind, ...] = ("flat", "flat-float16", "ivf-flat")
 _DATASET, _QUESTIONS, _DOCUMENTS, _K, _LISTS = "mixed_large", 1000, 20_000, 10, 32

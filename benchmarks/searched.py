@@ -10,17 +10,15 @@ from numpy.typing import NDArray
 
 from benchmarks.encoding import encoded_set
 from taugate.calibration.encoding.corpus import EncodedDataset
-from taugate.calibration.metrics.inputs import clusters
-from taugate.calibration.metrics.judging import judge_queries
-from taugate.calibration.relevance.model import estimate_relevance
+from taugate.calibration.metrics.inputs import clusters, judge_queries
+from taugate.calibration.relevance import estimate_relevance
 from taugate.data.labelled_queries import LabelledQuery
 from taugate.evidence.clusters import SamplingUnits
 from taugate.evidence.divisions import QueryRoles
 from taugate.evidence.ranking import JudgedQueries, ScoredQueries
 from taugate.evidence.relevance.fitting import EstimatedRelevance, fit_relevance, map_probabilities
 from taugate.policy.arrays import Float32, Float64, dense_of
-from taugate.policy.background import Background
-from taugate.policy.relevance import Relevance, features
+from taugate.policy.relevance import Background, Relevance, features
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.top_k import TopK
 

@@ -6,8 +6,7 @@ import numpy as np
 
 from taugate.policy.abstention import Signals
 from taugate.policy.arrays import mean_and_covariance
-from taugate.retrieval.index.lexical import LexicalIndex
-from taugate.retrieval.index.word_match import DocumentWords
+from taugate.retrieval.index.lexical import DocumentWords, LexicalIndex
 
 
 def document_words(texts: Sequence[str]) -> DocumentWords:

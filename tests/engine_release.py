@@ -10,8 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import orjson
 
-from taugate.policy.background import Background, ComputedBackground
-from taugate.policy.relevance import Relevance
+from taugate.policy.relevance import Background, ComputedBackground, Relevance
 from taugate.registry.catalog import find
 from taugate.release import golden
 from taugate.release.files import IN_ENGINE

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 from taugate.release.encoder import MODEL, TOKENIZER
-from taugate.retrieval.rerank.token_encoder import CONFIG, Expansion, TokenEncoderConfig
+from taugate.retrieval.rerank.late_interaction import CONFIG, Expansion, TokenEncoderConfig
 
 SPECIAL = ["[UNK]", "[MASK]", "[Q]", "[D]", "?", "."]
 DIMENSION = 64  # as the kernel needs

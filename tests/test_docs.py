@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from deploy.settings_page import page as settings_page
-from taugate.calibration.settings.settings import CalibrationSettings
+from taugate.calibration.settings import CalibrationSettings
 from taugate.cli import main as cli
 from taugate.service.settings import VARIABLES
 
@@ -111,7 +111,7 @@ def test_commands_have_help(command: str, capsys: pytest.CaptureFixture[str]) ->
     [
         r"\[bootstrapped search\]\(docs/thresholds",
         r"^\| τ\(ψ\) \|.*`taugate_release_psi`",
-        r"^\| query-PCA \| .*\]\(docs/gate\.md#query-pca\).*`--projection auto`",
+        r"^\| query-PCA \| .*\]\(docs/gate\.md#query-pca\).*`projection = \"auto\"`",
         r"\[versioned artifact\]\(docs/calibration",
         r"in a FAISS index",
         r"\[a GPU\]\(docs/operations\.md#run-on-a-gpu\)",

@@ -78,7 +78,7 @@ subprocess.run([sys.executable, "-c", {_PRINT!r}], check=True)
 
 
 def test_onnxruntime_writes_no_machine_id(tmp_path: Path) -> None:
-    code = "import taugate.retrieval.encoder.graph, onnxruntime"
+    code = "import taugate.retrieval.encoder.bert, onnxruntime"
     subprocess.run([sys.executable, "-c", code], env=environment(tmp_path, ORT_DISABLE_TELEMETRY="0"), check=True)
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 

@@ -26,8 +26,7 @@ from taugate.policy.abstention import MODEL_SIGNALS
 from taugate.policy.arrays import Float32
 from taugate.release.refusal_records import RequestedLimits
 from taugate.retrieval.index.flat import FlatIndex
-from taugate.retrieval.index.lexical import LexicalIndex
-from taugate.retrieval.index.word_match import DocumentWords
+from taugate.retrieval.index.lexical import DocumentWords, LexicalIndex
 
 HEADING = "Both limits, on documents that had no say"
 SETS = ("squad_v2_dev", "mixed_large")

@@ -17,7 +17,7 @@ from benchmarks.markdown import share, table
 from taugate.calibration.encoding.corpus import encode_near_misses, with_words
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
 from taugate.calibration.progress import Job
-from taugate.calibration.settings.settings import CalibrationSettings
+from taugate.calibration.settings import CalibrationSettings
 from taugate.data.location import write_sample
 from taugate.policy.arrays import QueryVectors, dense_of
 from taugate.release.refusal_records import QuestionKind, RefusalRecord, RefusedQuestions

@@ -13,9 +13,8 @@ from benchmarks.calibrated import IndexedSet
 from benchmarks.calibration.default_refusal import WEIGHTS, with_questions
 from benchmarks.experiment import Experiment
 from benchmarks.markdown import Target, share, table, targets
-from taugate.calibration.metrics.inputs import clusters
-from taugate.calibration.metrics.judging import judge_queries
-from taugate.calibration.settings.settings import CalibrationSettings
+from taugate.calibration.metrics.inputs import clusters, judge_queries
+from taugate.calibration.settings import CalibrationSettings
 from taugate.calibration.study.decide import decide
 from taugate.data.labelled_queries import LabelledQuery
 from taugate.evidence.rules import ThresholdRule

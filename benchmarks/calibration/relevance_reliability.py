@@ -9,9 +9,8 @@ from benchmarks.calibration.trials import unseen
 from benchmarks.experiment import Experiment, second_encoder
 from benchmarks.markdown import share, table, verdict
 from benchmarks.searched import SearchedSplit
-from taugate.calibration.metrics.inputs import clusters
-from taugate.calibration.metrics.judging import judge_queries
-from taugate.calibration.relevance.model import estimate_relevance
+from taugate.calibration.metrics.inputs import clusters, judge_queries
+from taugate.calibration.relevance import estimate_relevance
 from taugate.evidence.clusters import SamplingUnits
 from taugate.evidence.divisions import QueryRoles
 from taugate.evidence.relevance.record import ReliabilitySums, expected_calibration_error

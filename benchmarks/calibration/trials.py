@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.searched import SearchedSplit
-from taugate.calibration.settings.settings import CalibrationSettings
+from taugate.calibration.settings import CalibrationSettings
 from taugate.evidence.clusters import SamplingUnits
 from taugate.evidence.divisions import HoldoutSplit, QueryRoles
 from taugate.evidence.measure import Resamples

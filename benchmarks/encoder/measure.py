@@ -19,7 +19,7 @@ from benchmarks.encoder.precisions import SETS, of_onnxruntime, section, some_te
 from benchmarks.results import RESULTS, save, today
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
 from taugate.release.golden import TOLERANCE
-from taugate.retrieval.encoder import graph
+from taugate.retrieval.encoder import bert
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 
 REPORT = ROOT / "benchmarks" / "results" / "encoder.md"
@@ -30,17 +30,17 @@ _MULTIPLES, _TOGETHER, _PADDED_ROUNDS = (1, 2, 4, 8, 16), (1, 4, 16, 64), 15
 
 def batch_sizes(encoder: ExportedEncoder, documents: list[str], queries: list[str]) -> list[str]:
     """Texts a second for each batch size, in rounds in random order, as the median ratio to the size in use."""
-    kept = graph._BATCH_TOKENS
+    kept = bert._BATCH_TOKENS
     seconds: dict[tuple[int, str], list[float]] = {}
     order = np.random.default_rng(0)
     for _ in range(ROUNDS):
         for size in order.permutation(BATCH_TOKENS).tolist():
-            graph._BATCH_TOKENS = size
+            bert._BATCH_TOKENS = size
             for name, some in (("documents", documents), ("queries", queries)):
                 began = time.perf_counter()
                 encoder.encode(some, "document")
                 seconds.setdefault((size, name), []).append(time.perf_counter() - began)
-    graph._BATCH_TOKENS = kept
+    bert._BATCH_TOKENS = kept
     rows = []
     for size in BATCH_TOKENS:
         cells = []

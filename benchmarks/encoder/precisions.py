@@ -19,9 +19,8 @@ from benchmarks.results import machine
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, CheaperPrecision, cheaper_encoder, exported_encoder
 from taugate.calibration.export.weights import quantize
 from taugate.release.encoder import LAYOUT, MODEL, WEIGHTS
-from taugate.retrieval.encoder.bert import PRECISIONS, BertModel, kernel
+from taugate.retrieval.encoder.bert import PRECISIONS, BertModel, Graph, GraphWeights, kernel
 from taugate.retrieval.encoder.encoder import GRAPH_FILES, ExportedEncoder
-from taugate.retrieval.encoder.graph import Graph, GraphWeights
 
 _QUESTIONS, _ROUNDS, _TOGETHER = 160, 5, (1, 16)
 SETS = ("squad_v2_dev", "covidqa_chunks", "cosqa", "scifact")

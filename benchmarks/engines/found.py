@@ -14,10 +14,9 @@ from benchmarks.engines.servers import NAMES, running
 from benchmarks.markdown import Target, share, table, targets
 from taugate.calibration.acceptance.accept import gate_settings
 from taugate.calibration.encoding.shards import SHARD_ROWS
-from taugate.calibration.metrics.inputs import clusters
-from taugate.calibration.metrics.judging import ranking_outcomes
+from taugate.calibration.metrics.inputs import clusters, ranking_outcomes
 from taugate.calibration.progress import Job
-from taugate.calibration.settings.settings import CandidateSettings
+from taugate.calibration.settings import CandidateSettings
 from taugate.data.labelled_queries import LabelledQuery
 from taugate.evidence.acceptance import GateCandidate, judge
 from taugate.evidence.clusters import SamplingUnits
@@ -25,8 +24,7 @@ from taugate.evidence.ranking import Parents
 from taugate.policy.arrays import Float32, dense_of
 from taugate.release.engine import EngineRecord
 from taugate.release.search_records import GateRecord
-from taugate.retrieval.engines.connect import SampleDigest, open_verified, sampled_positions, shard_digest
-from taugate.retrieval.engines.engine import Engine, Rows
+from taugate.retrieval.engines.engine import Engine, Rows, SampleDigest, open_verified, sampled_positions, shard_digest
 from taugate.retrieval.engines.search import EngineIndex
 from taugate.retrieval.index.flat import SPARE, FlatIndex
 from taugate.retrieval.index.top_k import TopK

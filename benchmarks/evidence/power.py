@@ -9,7 +9,7 @@ from benchmarks.evidence.verdicts import Test, check, of_documents, of_queries, 
 from benchmarks.evidence.worlds import Drawn, Structure, changed, structures
 from benchmarks.experiment import Experiment
 from benchmarks.markdown import share, table, verdict
-from taugate.calibration.settings.settings import CalibrationSettings
+from taugate.calibration.settings import CalibrationSettings
 from taugate.evidence.divisions import HoldoutSplit
 from taugate.evidence.risk.losses import min_detectable_loss
 from taugate.evidence.rules import CONFIDENCE, MARGIN

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from benchmarks.calibrated import IndexedSet
 from benchmarks.guesses.rules import CERTIFIED, DEFAULT, GUESSES
 from taugate.calibration.metrics.inputs import clusters
-from taugate.calibration.settings.settings import CalibrationSettings
+from taugate.calibration.settings import CalibrationSettings
 from taugate.calibration.study.decide import decide
 from taugate.calibration.threshold.shortage import evidence_bound
 from taugate.data.judgements import TEST

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from benchmarks.calibrated import IndexedSet
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
-from taugate.calibration.metrics.inputs import clusters
-from taugate.calibration.metrics.judging import max_own_passages, own_passages_of, ranking_outcomes
+from taugate.calibration.metrics.inputs import clusters, max_own_passages, own_passages_of, ranking_outcomes
 from taugate.data.corpus import CORPUS
 from taugate.data.generation.generate import MAX_QUERIES, generate_crops
 from taugate.data.judgements import GENERATED
@@ -24,8 +23,7 @@ from taugate.evidence.acceptance import DEPTH, RankingOutcomes
 from taugate.evidence.clusters import SamplingUnits
 from taugate.policy.arrays import Float32, dense_of
 from taugate.retrieval.index.lexical import LexicalIndex, share_of
-from taugate.retrieval.index.postings import K1, B
-from taugate.retrieval.index.words import query_terms
+from taugate.retrieval.index.words import K1, B, query_terms
 
 SETS = (
     *("squad_v2_dev", "scifact", "scifact/train", "cosqa", "covidqa_chunks", "pubmedqa_labelled"),

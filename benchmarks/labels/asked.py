@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 
 from benchmarks.encoding import encoded_set
 from taugate.calibration.encoding.corpus import EncodedDataset
-from taugate.calibration.metrics.inputs import clusters
-from taugate.calibration.metrics.judging import judge_queries
-from taugate.calibration.relevance.model import estimate_relevance
+from taugate.calibration.metrics.inputs import clusters, judge_queries
+from taugate.calibration.relevance import estimate_relevance
 from taugate.data.beir import Dataset
 from taugate.data.corpus import CORPUS
 from taugate.data.generation.generate import MAX_QUERIES, generate_crops

@@ -13,7 +13,7 @@ from benchmarks.serving.prepare import Prepared
 from benchmarks.serving.servers import Server
 from benchmarks.serving.services import ServiceUnderTest
 from taugate.release.verify import verify_searchable
-from taugate.retrieval.loading import encoder_folders
+from taugate.retrieval.folders import encoder_folders
 
 HEADING = "Closed loop, every query new"
 SET = "squad_v2_dev"

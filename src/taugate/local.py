@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from taugate.errors import InputError
 from taugate.registry.catalog import find
-from taugate.registry.signing import trusted_keys
+from taugate.registry.writer import trusted_keys
 from taugate.release.manifest import Manifest
 from taugate.retrieval.query import GroupBy
 from taugate.retrieval.reader import Release, load

@@ -15,7 +15,7 @@ Group = Literal["commands", "importers", "engines", "stores", "rerankers", "enco
 
 # The plug-ins of this repository and what they add, so that the message about a missing one can name it.
 _OURS: Final[dict[str, dict[Group, tuple[str, ...]]]] = {
-    "taugate-import": {"commands": ("import",)},
+    "taugate-import": {"commands": ("import",), "datasets": ("beir", "hf", "ir_datasets", "mteb")},
     "taugate-label": {"commands": ("judge", "queries", "traffic")},
     "taugate-adapt": {"commands": ("adapt",)},
     "taugate-engines": {"commands": ("encode",), "engines": ("milvus", "pgvector"), "stores": ("milvus", "pgvector")},

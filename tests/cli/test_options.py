@@ -1,12 +1,13 @@
 """Options made from declared settings: nothing about them is written down a second time."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import click
 import pytest
 
-from taugate.calibration.settings.settings import CalibrationSettings, CandidateSettings
+from taugate.calibration.settings import CalibrationSettings, CandidateSettings
 from taugate.cli import main as cli
 from taugate.cli.calibrate import command, with_refuse
 from taugate.cli.terminal.options import parameters, specified, variable_help
@@ -171,3 +172,32 @@ def test_settings_file_sets_options_and_an_option_wins(tmp_path: Path, capsys: p
     notices = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: --")]
     assert [line.split()[1] for line in notices] == ["--sample-size", "--strata", "--gate-confidence"]
     assert "version 0.4" in notices[0]
+
+
+def _actions(command: click.Command, path: str) -> Iterator[tuple[str, click.Command]]:
+    if isinstance(command, click.Group):
+        for name in command.list_commands(click.Context(command)):
+            action = command.get_command(click.Context(command), name)
+            assert action is not None
+            yield from _actions(action, f"{path} {name}")
+    elif not command.hidden:
+        yield path, command
+
+
+def test_option_that_moved_is_hidden_and_names_its_successor(capsys: pytest.CaptureFixture[str]) -> None:
+    declared = 0
+    for path, action in [pair for name in cli.COMMANDS for pair in _actions(cli.load_command(name), name)]:
+        options = [parameter for parameter in action.params if isinstance(parameter, click.Option)]
+        declared += sum(not each.hidden for each in options) * (path != "update")
+        keys = {*getattr(action, "keys", ())}
+        variables = {each.name: variable for each in options if (variable := getattr(each, "variable", None))}
+        assert keys <= {each.name for each in options}, path
+        assert all(each.hidden for each in options if each.name in keys | variables.keys()), path
+        help_option = "--help-all" if keys else "--help"
+        assert cli.main([*path.split(), help_option]) == 0
+        shown = capsys.readouterr().out
+        for each in options:
+            if each.name in keys | variables.keys():
+                assert f"\n  {variables.get(each.name) or each.opts[0][2:]}" in shown, (path, each.name)
+                assert f"  {each.opts[0]} " not in shown
+    assert declared <= 160

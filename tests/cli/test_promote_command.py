@@ -12,7 +12,7 @@ from taugate.cli import main as cli
 from taugate.registry import history
 from taugate.registry.catalog import current_id
 from taugate.registry.promotion import promote
-from taugate.registry.signing import read_private_key, sign
+from taugate.registry.writer import read_private_key, sign
 from taugate.release.layout import HISTORY, OUTCOMES
 from tests.calibration.comparison.measured import hits, other_queries, release_with
 from tests.keys import write_keys

@@ -1,5 +1,6 @@
 """LangChain, LlamaIndex and Haystack cut the results of their own retrievers by a release of a run."""
 
+import asyncio
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,12 +16,14 @@ from langchain_core.documents import Document
 from langchain_core.runnables import RunnableLambda
 from llama_index.core.postprocessor import SimilarityPostprocessor
 from llama_index.core.schema import NodeWithScore, TextNode
+from mcp import Client
 
 from haystack_integrations.components.retrievers.taugate import TaugateGate
 from langchain_taugate import TaugateCompressor
 from llama_index.retrievers.taugate import TaugatePostprocessor
 from taugate.cli import main as cli
-from taugate_client import Gate, InvalidRequest
+from taugate_client import AsyncTaugateClient, Gate, InvalidRequest
+from taugate_mcp.server import make_server
 from tests.runs import dense_results, fused_with_cosine, write_json
 from tests.service_process import ServiceProcess
 
@@ -102,6 +105,30 @@ def test_framework_keeps_what_the_gate_keeps(cut: Cut, gates: str, queries: list
         assert cut(gates, results) == [(each.id, each.score, each.relevance) for each in reply.results]
         numbers.add(len(reply.results))
     assert len(numbers) > 1
+
+
+def test_agent_gets_what_the_gate_keeps(gates: str, gate_service: str, queries: list[Results]) -> None:
+    async def ask() -> list[dict[str, Any]]:
+        async with AsyncTaugateClient(gate_service) as taugate, Client(make_server(taugate)) as client:
+            asked = [{"results": [_scored(each) for each in results]} for results in [*queries[:5], []]]
+            return [(await client.call_tool("gate", arguments)).structured_content for arguments in asked]
+
+    *replies, nothing = asyncio.run(ask())
+    gate = Gate(gates)
+    for results, reply in zip(queries, replies, strict=False):
+        kept = gate.cut(results)
+        fields = ("id", "score", "relevance")
+        assert reply["results"] == [{name: getattr(each, name) for name in fields} for each in kept.results]
+        assert reply["note"].startswith(f"{len(kept.results)} of {kept.considered} results pass")
+    assert (nothing["results"], nothing["reason"], nothing["note"].split(".")[0]) == (
+        [],
+        "no_results",
+        "There were no results to gate",
+    )
+
+
+def _scored(result: dict[str, Any]) -> dict[str, Any]:
+    return {name: result[name] for name in ("id", "score", "scores")}
 
 
 def test_langchain_reports_why_nothing_is_kept(gates: str, queries: list[Results]) -> None:

@@ -64,16 +64,16 @@ def test_tools_describe_arguments_and_results() -> None:
             assert "never instructions" in client.instructions
             return (await client.list_tools()).tools
 
-    search, feedback = asyncio.run(tools())
-    assert (search.name, feedback.name) == ("search", "feedback")
+    search, explain, gate, feedback = asyncio.run(tools())
+    assert [tool.name for tool in (search, explain, gate, feedback)] == ["search", "explain", "gate", "feedback"]
     assert list(search.input_schema["properties"]) == ["query", "k", "filter", "threshold"]
     assert search.input_schema["required"] == ["query"]
     assert list(feedback.input_schema["properties"]) == feedback.input_schema["required"]
-    for tool in (search, feedback):
+    for tool in (search, explain, gate, feedback):
         assert tool.input_schema["additionalProperties"] is False
         assert all(each["description"] for each in tool.input_schema["properties"].values())
         assert all(each["description"] for each in tool.output_schema["properties"].values())
-    assert search.annotations.read_only_hint
+    assert all(tool.annotations.read_only_hint for tool in (search, explain, gate))
     assert not feedback.annotations.read_only_hint
     assert feedback.annotations.idempotent_hint
 
@@ -88,6 +88,19 @@ def test_search_returns_service_results(url: str, service: ServiceProcess) -> No
     for name in ("threshold", "policy", "calibrated", "calibration", "best_score", "release", "reason"):
         assert shown[name] == reply[name]
     assert shown["note"].startswith(f"{len(reply['results'])} passages pass.")
+
+
+def test_explain_says_what_the_service_says(url: str, service: ServiceProcess) -> None:
+    last = service.http.post("/search", json={"query": QUESTION}).json()["results"][-1]["id"]
+    reply = service.http.post("/explain", json={"query": QUESTION, "document_id": last, "k": 1}).json()
+    shown = call(url, "explain", {"query": QUESTION, "document_id": last, "k": 1}).structured_content
+    assert shown == {name: reply[name] for name in shown}
+    assert (shown["kept"], shown["rule"]) == (False, "rank")
+
+
+def test_gate_of_a_release_with_documents_is_one_sentence(url: str) -> None:
+    refused = call(url, "gate", {"results": [{"id": "a", "score": 0.5}]})
+    assert "calibrate-run" in said(refused)
 
 
 def test_feedback_counts_once(url: str) -> None:

@@ -14,7 +14,7 @@ from taugate.policy.abstention import AnswerScore
 from taugate.registry.catalog import release_ids
 from taugate.registry.erasure import erase
 from taugate.release.layout import ABSTENTION, LEXICAL
-from taugate.retrieval.index.word_match import TYPES, from_sentences, word_reader
+from taugate.retrieval.index.lexical import TYPES, from_sentences, word_reader
 from taugate.retrieval.index.words import terms, words
 from taugate.retrieval.reader import Release, load
 from taugate.storage.tensors import read_tensors, write_tensors

@@ -106,7 +106,7 @@ def test_image_lacks_pytorch_pip_and_compiler() -> None:
 )
 def test_image_has_engine_client(target: str, url: str) -> None:
     kind = "milvus" if url.startswith("http") else "pgvector"
-    code = f"from taugate.retrieval.engines.connect import connect; print(connect({kind!r}, [{url!r}]).kind)"
+    code = f"from taugate.retrieval.engines.engine import connect; print(connect({kind!r}, [{url!r}]).kind)"
     assert inside(target, code).strip() == kind
 
 

@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from taugate.calibration.metrics.judging import judge_queries, ranking_outcomes
-from taugate.calibration.settings.settings import CalibrationSettings
+from taugate.calibration.metrics.inputs import judge_queries, ranking_outcomes
+from taugate.calibration.settings import CalibrationSettings
 from taugate.data.beir import Dataset, read_dataset
-from taugate.data.runs.judged_run import JudgedRun
-from taugate.data.runs.run import Run
+from taugate.data.runs.run import JudgedRun, Run
 from taugate.errors import InputError
 from taugate.evidence.clusters import SamplingUnits
 from taugate.evidence.risk.steps import LossSteps

@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 
 from taugate.data.beir import read_dataset
-from taugate.data.editing import QueryFile, replace_queries
 from taugate.data.judgements import Judgement, JudgementLine
-from taugate.data.queries import DatasetQuery
+from taugate.data.queries import DatasetQuery, QueryFile, replace_queries
 from taugate.errors import InputError
 
 WEIGHTED = "query-id\tcorpus-id\tscore\tweight\n"

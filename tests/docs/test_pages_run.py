@@ -17,9 +17,7 @@ def test_readme_runs(taugate: Path | None, tmp_path: Path) -> None:
     run_pages([ROOT / "README.md"], tmp_path, taugate=taugate)
 
 
-@pytest.mark.parametrize(
-    "pages", [TUTORIAL, [DOCS / "index.md"], [DOCS / "reference" / "python.md"]], ids=["tutorial", "index", "python"]
-)
+@pytest.mark.parametrize("pages", [TUTORIAL, [DOCS / "reference" / "python.md"]], ids=["tutorial", "python"])
 def test_page_after_quickstart_runs(pages: list[Path], quickstart: Path, taugate: Path | None, tmp_path: Path) -> None:
     run_pages(pages, tmp_path, quickstart, taugate)
 

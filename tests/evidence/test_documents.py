@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taugate.calibration.acceptance.baseline import SearchTrial
-from taugate.calibration.metrics.inputs import clusters
-from taugate.calibration.metrics.judging import chance_of_a_hit, grades_of, judge_queries, relevant_passages
+from taugate.calibration.metrics.inputs import chance_of_a_hit, clusters, grades_of, judge_queries, relevant_passages
 from taugate.data.beir import read_dataset
 from taugate.data.labelled_queries import LabelledQuery
 from taugate.evidence.acceptance import DEPTH

@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 from ir_measures import nDCG
 
-from taugate.calibration.metrics.judging import judge_queries
+from taugate.calibration.metrics.inputs import judge_queries
 from taugate.cli import main as cli
 from taugate.data.labelled_queries import LabelledQuery
 from taugate.release.layout import ENCODER_FOLDER
 from taugate.retrieval.encoder.encoder import ExportedEncoder
-from taugate.retrieval.index.files import load_index
+from taugate.retrieval.index.approximate import load_index
 from taugate.retrieval.index.flat import FlatIndex
 from tests.fake_encoder import write_fake_encoder
 

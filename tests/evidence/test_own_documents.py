@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from taugate.calibration.metrics.judging import (
+from taugate.calibration.metrics.inputs import (
     exclude_own,
     positions_excluding_own,
     ranking_outcomes,

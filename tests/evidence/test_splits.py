@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from taugate.calibration.settings.settings import CalibrationSettings
+from taugate.calibration.settings import CalibrationSettings
 from taugate.evidence.clusters import SamplingUnits
 from taugate.evidence.divisions import FIT_SHARE, MIN_CALIBRATING, HoldoutSplit, QueryRoles
 from taugate.evidence.measure import Resamples

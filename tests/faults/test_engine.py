@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
-from taugate.retrieval.engines.connect import connect
+from taugate.retrieval.engines.engine import connect
 from tests.engine_release import Pair, write_pair
 from tests.faults.load import NOT_CACHED, Load, ObservedReply, answers, within
 from tests.pace import at_most

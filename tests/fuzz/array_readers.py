@@ -11,20 +11,17 @@ from taugate.calibration.comparison.rule import QUANTITIES, QuantitySample
 from taugate.calibration.export.bert import Bert, BertLayer, Product
 from taugate.drift.observations import calibration_observations
 from taugate.policy.abstention import MODEL_SIGNALS, AnswerScore
-from taugate.policy.background import Background
 from taugate.policy.names import PolicyKind
-from taugate.policy.relevance import FEATURES, Logistic, OnTopic, Relevance
+from taugate.policy.relevance import FEATURES, Background, Logistic, OnTopic, Relevance
 from taugate.release.encoder import LAYOUT, MODEL, WEIGHTS
 from taugate.release.layout import ABSTENTION, LEXICAL, METADATA, OUTCOMES, REFERENCE, RELEVANCE
 from taugate.release.queries import Outcomes, Reference, threshold_curve
 from taugate.retrieval.documents.filters import OneOf, Range
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import Document, DocumentStore
-from taugate.retrieval.encoder.bert import LINEARS, BertModel, processor_path
-from taugate.retrieval.encoder.graph import GraphWeights
-from taugate.retrieval.index.lexical import LexicalIndex
+from taugate.retrieval.encoder.bert import LINEARS, BertModel, GraphWeights, processor_path
+from taugate.retrieval.index.lexical import LexicalIndex, word_reader
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.index.word_match import word_reader
 from taugate.retrieval.index.words import query_terms
 from taugate.retrieval.vectors import Projection
 from taugate.storage.tensors import write_tensors

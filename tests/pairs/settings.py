@@ -3,7 +3,7 @@
 from functools import cache
 from typing import Any
 
-from taugate.calibration.settings.settings import CalibrationSettings
+from taugate.calibration.settings import CalibrationSettings
 from taugate.cli.calibrate import command
 from taugate.errors import InputError
 from tests.pairs.factors import ANY, BY_NAME, CONFLICTS, Kind, Row

@@ -14,8 +14,8 @@ from taugate.policy.abstention import MODEL_SIGNALS, SIGNALS, AnswerRule, Answer
 from taugate.policy.relevance import Logistic
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.index.flat import FlatIndex
+from taugate.retrieval.index.lexical import index_of, word_reader
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.index.word_match import index_of, word_reader
 from tests.document_words import all_signals
 
 N, D, K = 40, 8, 5

@@ -9,8 +9,16 @@ from safetensors.numpy import load_file, save_file
 
 from taugate.errors import ReleaseError
 from taugate.policy.arrays import mean_and_covariance
-from taugate.policy.background import Background, ComputedBackground, ReadDocuments
-from taugate.policy.relevance import FEATURES, BetaCalibration, Logistic, OnTopic, Relevance
+from taugate.policy.relevance import (
+    FEATURES,
+    Background,
+    BetaCalibration,
+    ComputedBackground,
+    Logistic,
+    OnTopic,
+    ReadDocuments,
+    Relevance,
+)
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.top_k import TopK
 

@@ -12,8 +12,7 @@ import pytest
 
 from taugate.errors import ReleaseError
 from taugate.registry.catalog import current_id, find, match_id, release_ids, summarize
-from taugate.registry.signing import read_private_key, sign
-from taugate.registry.writer import write
+from taugate.registry.writer import read_private_key, sign, write
 from taugate.release.layout import MANIFEST
 from taugate.release.manifest import Manifest
 from tests.keys import write_keys

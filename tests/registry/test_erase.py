@@ -14,13 +14,12 @@ from taugate.registry.catalog import current_id, find, parent_of, release_ids
 from taugate.registry.erasure import erase
 from taugate.registry.promotion import promote
 from taugate.registry.prune import prune
-from taugate.registry.signing import read_private_key, sign
+from taugate.registry.writer import read_private_key, sign
 from taugate.release.layout import LEXICAL, MANIFEST, QUESTIONS
 from taugate.release.manifest import Manifest
 from taugate.release.verify import TrustedKeys, verify
 from taugate.retrieval.index.hybrid import HybridIndex
-from taugate.retrieval.index.lexical import LexicalIndex
-from taugate.retrieval.index.word_match import index_of
+from taugate.retrieval.index.lexical import LexicalIndex, index_of
 from taugate.retrieval.index.words import query_terms, terms
 from taugate.retrieval.query import Query
 from taugate.retrieval.reader import Release, load

@@ -40,10 +40,15 @@ def test_history_command_lists_events(copy: Path, first: str, three: list[str], 
     assert not any("interrupted" in line for line in out.splitlines())
 
 
-def test_given_name_is_recorded_beside_user(copy: Path, first: str, three: list[str], release: Release) -> None:
-    assert release("promote", three[0], "--by", "job nightly-29 of Anna")[0] == 0
+def test_given_name_is_recorded_beside_user(
+    copy: Path, first: str, three: list[str], release: Release, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TAUGATE_BY", "job nightly-29 of Anna")
+    assert release("promote", three[0])[0] == 0
+    monkeypatch.delenv("TAUGATE_BY")
     assert release("rollback")[0] == 0
-    assert release("shadow", three[0], "--by", "Ben")[0] == 0
+    code, _, error = release("shadow", three[0], "--by", "Ben")
+    assert (code, "--by is deprecated and will be removed in version 0.4; set TAUGATE_BY" in error) == (0, True)
     *_, promoted, rolled_back, shadowed = read(copy).events
     assert [item.named for item in (promoted, rolled_back, shadowed)] == ["job nightly-29 of Anna", None, "Ben"]
     assert promoted.by == rolled_back.by
@@ -55,7 +60,7 @@ def test_given_name_is_recorded_beside_user(copy: Path, first: str, three: list[
 def test_name_that_is_none_is_refused(copy: Path, release: Release, name: str) -> None:
     before = (copy / HISTORY).read_bytes() if (copy / HISTORY).exists() else b""
     code, _, error = release("prune", "--by", name)
-    assert (code, "--by: give a name of 1 to 200 characters" in error) == (2, True)
+    assert (code, "TAUGATE_BY: give a name of 1 to 200 characters" in error) == (2, True)
     assert ((copy / HISTORY).read_bytes() if (copy / HISTORY).exists() else b"") == before
 
 

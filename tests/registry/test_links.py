@@ -6,7 +6,7 @@ import pytest
 
 from taugate.registry.catalog import current_id
 from taugate.release.encoder import CONFIG, TOKENIZER
-from taugate.retrieval.loading import EncoderFolder
+from taugate.retrieval.folders import EncoderFolder
 from taugate.retrieval.reader import load
 from taugate.service.access.authorization import _stamp
 from tests.calibration.commands import Capture, small

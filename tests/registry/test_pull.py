@@ -10,8 +10,8 @@ from taugate.errors import InputError, ReleaseError
 from taugate.registry import history
 from taugate.registry.catalog import current_id, find, release_ids
 from taugate.registry.promotion import promote
-from taugate.registry.signing import read_private_key, sign
 from taugate.registry.transfer import promote_remote, pull, push
+from taugate.registry.writer import read_private_key, sign
 from taugate.release.layout import CURRENT
 from taugate.release.verify import TrustedKeys, verify
 from tests.keys import write_keys

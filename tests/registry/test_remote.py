@@ -13,8 +13,8 @@ import pytest
 from taugate.errors import InputError, ReleaseError, StoreError
 from taugate.registry.catalog import current_id, find, release_ids
 from taugate.registry.promotion import promote
-from taugate.registry.signing import read_private_key, sign
 from taugate.registry.transfer import ORIGIN, promote_remote, pull, push, update_copy
+from taugate.registry.writer import read_private_key, sign
 from taugate.release.layout import CURRENT, MANIFEST
 from taugate.release.verify import TrustedKeys, verify
 from taugate.retrieval.reader import load
@@ -223,7 +223,7 @@ def test_other_folder_is_not_used_as_copy(release: Path, store: ObjectStorage, t
     with pytest.raises(InputError, match="is a copy of s3://releases/team, not of s3://releases/other"):
         update_copy("s3://releases/other", copy)
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="TAUGATE_RELEASES_COPY"):
+    with pytest.raises(InputError, match="TAUGATE_CACHE"):
         update_copy(store.url, tmp_path / "file")
 
 

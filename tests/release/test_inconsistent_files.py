@@ -16,8 +16,7 @@ from taugate.registry.catalog import find
 from taugate.release.names import INDEX
 from taugate.retrieval import reader
 from taugate.retrieval.encoder.encoder import GRAPH_FILES
-from taugate.retrieval.index.approximate import build
-from taugate.retrieval.index.files import load_index, save
+from taugate.retrieval.index.approximate import build, load_index, save
 from taugate.storage.files import sha256_files
 from tests.release.test_hostile_release import forge
 

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from taugate.errors import InputError, ReleaseError
 from taugate.registry.catalog import find
-from taugate.registry.signing import read_private_key, sign
+from taugate.registry.writer import read_private_key, sign
 from taugate.release.layout import MANIFEST, SIGNATURE
 from taugate.release.verify import TrustedKeys, verify
 from taugate.retrieval.reader import load

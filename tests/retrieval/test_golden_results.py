@@ -9,13 +9,7 @@ import pytest
 
 from taugate.errors import InputError, ReleaseError
 from taugate.retrieval.gate import ScoredResult
-from taugate.retrieval.golden_results import (
-    GoldenResults,
-    compare,
-    grown_store,
-    read_golden_results,
-    write_golden_results,
-)
+from taugate.retrieval.golden import GoldenResults, compare, grown_store, read_golden_results, write_golden_results
 
 
 def questions(seed: int = 0) -> list[GoldenResults]:

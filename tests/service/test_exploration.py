@@ -11,8 +11,7 @@ from taugate.cli import main as cli
 from taugate.drift.query_log import LoggedQuery, read_query_log
 from taugate.errors import InputError
 from taugate.registry.catalog import find
-from taugate.retrieval.comparability import Exploration
-from taugate.retrieval.query import Query
+from taugate.retrieval.query import Exploration, Query
 from taugate.retrieval.reader import Release, load
 from taugate.service.pipeline.record import SearchForm
 from taugate.service.pipeline.reply import CacheKeys

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from taugate.calibration.formats import percent
+from taugate.calibration.progress import percent
 from taugate.data.labelled_queries import LabelledQueries, LabelledQuery
 from taugate.data.queries import Origin
 from taugate.evidence.risk import certify
@@ -62,11 +62,6 @@ def read_table() -> list[MeasuredSet]:
     """Read the measurements that come with Taugate."""
     rows = json.loads((files("taugate.calibration") / _TABLE).read_text(encoding="utf-8"))
     return [MeasuredSet(**row) for row in rows]
-
-
-def measured_bias() -> BiasRecord | None:
-    """Return the bias to expect on a new corpus; None if the table has fewer than two data sets."""
-    return expected_bias(read_table())
 
 
 def expected_bias(table: Sequence[MeasuredSet]) -> BiasRecord | None:
@@ -171,7 +166,9 @@ def calibration_record(
         reasons=reasons,
         human=evidence.human,
         generated=evidence.generated,
-        bias=measured_bias() if evidence.generated and not evidence.written else None,  # measured on crops alone
+        bias=expected_bias(read_table())
+        if evidence.generated and not evidence.written
+        else None,  # measured on crops alone
         accuracy=against_chance(int(hits.sum()), len(hits), chance),
     )
 

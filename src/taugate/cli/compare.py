@@ -7,10 +7,9 @@ import click
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from taugate.calibration.encoding.endpoint_source import EndpointOptions
-from taugate.calibration.encoding.input_options import InputOptions
+from taugate.calibration.encoding.encoder_options import EndpointOptions, InputOptions
 from taugate.calibration.encoding.source import RequestedEncoder
-from taugate.calibration.settings.settings import CalibrationSettings, CandidateSettings, LexicalChoice
+from taugate.calibration.settings import CalibrationSettings, CandidateSettings, LexicalChoice
 from taugate.cli.terminal.command import Command
 from taugate.cli.terminal.options import (
     LEXICAL,
@@ -35,7 +34,7 @@ from taugate.storage.files import Json
 if TYPE_CHECKING:  # needs the extra `calibration`
     from collections.abc import Iterator, Sequence
 
-    from taugate.calibration.comparison.encoders import EncoderComparison, MeasuredEncoder
+    from taugate.calibration.job.compare import EncoderComparison, MeasuredEncoder
     from taugate.release.evidence import Estimate
 
 _SHARE = Advice("give a share above 0 and below 1")
@@ -81,11 +80,7 @@ class CompareOptions(Options):
 
 
 def requested_encoder(argument: str) -> RequestedEncoder:
-    """Return the encoder that an argument names, such as "NAME" or "NAME --query-prompt 'query: '".
-
-    Raises:
-        InputError: If the argument has an option that an encoder does not have, or a value that cannot be used.
-    """
+    """Return the encoder that an argument names, such as "NAME" or "NAME --query-prompt 'query: '"."""
     try:
         words = shlex.split(argument) if " --" in argument else [argument]
         given = specified(_encoder_argument.make_context("ENCODER", words).params)
@@ -138,7 +133,7 @@ def run(options: CompareOptions) -> int:
 
 def comparison_json(comparison: "EncoderComparison") -> dict[str, Json]:
     """Return a comparison as JSON: the encoders, the best first, the differences, and the choice."""
-    from taugate.calibration.comparison.encoders import correlations  # needs the extra `calibration`
+    from taugate.calibration.job.compare import correlations  # needs the extra `calibration`
 
     return {
         "choice": comparison.choice,
@@ -210,7 +205,7 @@ def _print_tables(comparison: "EncoderComparison", options: CompareOptions) -> N
         (f"{pair.first} − {pair.second}", _points(pair.accuracy), _points(pair.ndcg)) for pair in comparison.differences
     ]
     print_result("\n".join(aligned(lines, right=(1, 2))))
-    from taugate.calibration.comparison.encoders import correlations  # needs the extra `calibration`
+    from taugate.calibration.job.compare import correlations  # needs the extra `calibration`
 
     correlated = correlations(comparison.encoders)
     if correlated:
@@ -252,5 +247,9 @@ def _points(interval: Interval) -> str:
 
 
 command = command_of(
-    "compare", run, CompareOptions, keys=("max_loss", "metric", "margin", "lexical", "measures", "relevant_from", "seed"), lexical=LEXICAL
+    "compare",
+    run,
+    CompareOptions,
+    keys=("k", "max_loss", "metric", "margin", "lexical", "measures", "relevant_from", "seed", "verbose"),
+    lexical=LEXICAL,
 )

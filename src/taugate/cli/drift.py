@@ -32,11 +32,7 @@ class LogOptions(Options):
 
     @property
     def block_rule(self) -> BlockRule:
-        """`auto`, or a number of queries.
-
-        Raises:
-            InputError: For any other text.
-        """
+        """`auto`, or a number of queries."""
         if self.block == "auto":
             return "auto"
         block = int(self.block) if self.block.isdecimal() and len(self.block) <= len(str(MAX_IN_BLOCK)) else 0

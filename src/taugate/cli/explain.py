@@ -27,9 +27,9 @@ def command(query: str, document: str, releases: Path, release: str | None, as_j
     """Show the rank of a document for a query, the rule that keeps or drops it, and its margin."""
     from taugate.errors import InputError
     from taugate.retrieval.documents.visible_text import has_visible_text
+    from taugate.retrieval.explanation import explain_stages
     from taugate.retrieval.query import Query
     from taugate.retrieval.reader import load
-    from taugate.retrieval.second_explanation import explain_stages
 
     if not has_visible_text(query):
         raise InputError("QUERY is blank; give the text to search for")

@@ -131,8 +131,6 @@ def _change_file(path: Path, change: Callable[[Entries], Entries], show: Callabl
     """Change the file of keys under a lock: two commands at once would undo each other's changes.
 
     Args:
-        path: The file.
-        change: Returns the new entries.
         show: Called before the file is replaced: a key that could not be printed must not be accepted.
     """
 

@@ -12,11 +12,11 @@ from pydantic.dataclasses import dataclass
 
 from taugate import plugins
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
-from taugate.calibration.settings.settings import CalibrationSettings
+from taugate.calibration.settings import CalibrationSettings
 from taugate.cli.serve import address, listen, print_when_ready, serve
 from taugate.cli.terminal.options import Appearance, Verbose, command_of, option
 from taugate.cli.terminal.output import say_sentence
-from taugate.cli.terminal.summary import print_release
+from taugate.cli.terminal.promotion import print_release
 from taugate.errors import InputError
 from taugate.evidence.options import Options
 from taugate.service.settings import read_settings
@@ -54,11 +54,7 @@ class QuickstartOptions(Options):
     verbose: Verbose = False
 
     def places(self) -> tuple[Path, Path]:
-        """Return the folder of the data set and the releases directory; two folders of one name need --directory.
-
-        Raises:
-            InputError: If either is inside the folder of files.
-        """
+        """Return the folder of the data set and the releases directory; two folders of one name need --directory."""
         folder = self.folder
         name = "quickstart" if folder is None else f"quickstart-{folder.resolve().name or 'files'}"
         directory = self.directory or Path(name)
@@ -147,7 +143,7 @@ def _heading_of(passages: list[tuple[str | None, str]]) -> str:
 
     The number of a heading is left out, and a heading without a word is no question.
     """
-    from taugate.data.pieces import HEADING_SEPARATOR
+    from taugate.data.parsed import HEADING_SEPARATOR
     from taugate.data.questions import QuestionRule
 
     main = QuestionRule.for_texts(text for _, text in passages).language

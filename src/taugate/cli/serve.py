@@ -1,4 +1,4 @@
-"""`taugate serve`: bind the address, load the release, and serve until SIGTERM."""
+"""`taugate serve`: bind the address, load the release, and serve until SIGTERM; `taugate settings` shows settings."""
 
 import json
 import os
@@ -10,13 +10,22 @@ import urllib.request
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import click
+
 from taugate.cli.terminal.command import Command
 from taugate.cli.terminal.options import setting_parameters
-from taugate.cli.terminal.output import say_labelled
+from taugate.cli.terminal.output import aligned, print_result, printable, say, say_labelled
 from taugate.errors import InputError
 from taugate.plugins import provided
 from taugate.service.settings import Settings, read_settings
-from taugate.service.settings.settings import PREFIX
+from taugate.service.settings.settings import (
+    PREFIX,
+    SettingInForce,
+    former_variables,
+    settings_in_force,
+    unknown_variables,
+)
+from taugate.storage.files import Json
 
 _BACKLOG = 2048  # uvicorn's own default
 # Send buffer of a connection; Linux doubles it. By default it grows to 4 MiB of kernel memory if the client does not
@@ -28,12 +37,7 @@ _READY_SECONDS = 60  # loading the sample release takes about a second
 
 
 def run(**flags: Any) -> int:  # noqa: ANN401 (of the types of the settings)
-    """Serve until a signal stops the service.
-
-    Raises:
-        InputError: If a setting cannot be used.
-        ReleaseError: If there is no release to serve.
-    """
+    """Serve until a signal stops the service."""
     from taugate.service.lifecycle.loading import current_release  # slow: loads faiss and onnxruntime
 
     on_terminal = sys.stderr.isatty()
@@ -58,11 +62,7 @@ command = Command(
 
 
 def serve(settings: Settings, listener: socket.socket) -> None:
-    """Run the service in the configured number of processes on the socket of `listen`, until a signal stops it.
-
-    Raises:
-        ReleaseError: If the release cannot be loaded.
-    """
+    """Run the service in the configured number of processes on the socket of `listen`, until a signal stops it."""
     from taugate.service.runtime.resources import raise_file_limit
     from taugate.service.server import serve_here
     from taugate.service.workers import serve_in_workers
@@ -72,11 +72,7 @@ def serve(settings: Settings, listener: socket.socket) -> None:
 
 
 def listen(settings: Settings) -> socket.socket:
-    """Return a TCP socket that listens on the configured host and port.
-
-    Raises:
-        InputError: If the address cannot be bound, or other machines could reach it without API keys.
-    """
+    """Return a TCP socket that listens on the configured host and port."""
     from taugate.service.access.authorization import check_access
     from taugate.service.runtime.logs import check_installed
 
@@ -127,3 +123,63 @@ def _announce(base: str, rows: Callable[[str], Mapping[str, str]]) -> None:
 def _base(listener: socket.socket) -> str:
     host, port = listener.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"  # IPv6
+
+
+def run_settings(as_json: bool, **flags: Any) -> int:  # noqa: ANN401 (of the types of the settings)
+    """Print the effective settings, as one JSON object on request; returns the exit code."""
+    settings = settings_in_force(**flags)
+    unknown = unknown_variables(os.environ)
+    if as_json:
+        values: dict[str, Json] = {
+            setting.variable.name: {
+                "value": setting.value,
+                **({"options": dict(setting.options)} if setting.options else {}),
+                "source": setting.source,
+                "set_by": setting.set_by,
+            }
+            for setting in settings
+        }
+        print_result({"settings": values, "unknown": unknown})
+    else:
+        _print_table(settings)
+        for name, nearest in unknown.items():
+            hint = f"; did you mean {nearest}?" if nearest else ""
+            say(f"warning: {printable(name)} is set, but is not a setting{hint}")
+        for name, use in former_variables(os.environ).items():
+            say(f"warning: {printable(name)} is a former name; use {use}")
+    return 0
+
+
+settings_command = Command(
+    "settings",
+    callback=run_settings,
+    params=[
+        *setting_parameters(moved=True),
+        click.Option(["--json", "as_json"], is_flag=True, help="print one JSON object"),
+    ],
+    help="Shows the settings that `taugate serve` would use without options. Secrets are hidden; docs/settings.md "
+    "describes every setting.",
+)
+
+
+def _print_table(settings: list[SettingInForce]) -> None:
+    """Print a line for each setting: variable, value and source."""
+    rows = []
+    for setting in settings:
+        options = [f"{key}={_text(value)}" for key, value in setting.options.items() if value is not None]
+        rows.append((setting.variable.name, printable(",".join([_text(setting.value), *options])), _source(setting)))
+    print_result("\n".join(aligned(rows)))
+
+
+def _text(value: object) -> str:
+    """Return a value as the user would write it, or – if there is none."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "–" if value is None else str(value)
+
+
+def _source(setting: SettingInForce) -> str:
+    """Return the source of a value, with the name that set it if that differs from the variable."""
+    if setting.set_by is None or setting.set_by == setting.variable.name:
+        return setting.source
+    return f"{setting.source} ({printable(setting.set_by)})"

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.data.corpus import CORPUS, spool_corpus
-from taugate.data.editing import judgement_lines
 from taugate.data.judgements import (
     GENERATED,
     TRAFFIC,
@@ -24,7 +23,7 @@ from taugate.data.judgements import (
 )
 from taugate.data.labelled_queries import LabelledQueries, LabelledQuery, OtherQueries, is_same_text, left_out_notes
 from taugate.data.lines import stored_file
-from taugate.data.queries import PEOPLE, QUERIES, DatasetQuery, check_folder, read_queries
+from taugate.data.queries import PEOPLE, QUERIES, DatasetQuery, check_folder, judgement_lines, read_queries
 from taugate.data.questions import OffTopicQuestion, off_topic_questions
 from taugate.data.vectors import DatasetVectors
 from taugate.errors import InputError
@@ -93,12 +92,7 @@ class OpenDataset:
 
     @classmethod
     def read(cls, folder: Path, split: str, spool: Path, *, own_vectors: bool = False) -> Self:
-        """Read and check the documents and the queries.
-
-        Args:
-            spool: An empty folder for the documents, which has to outlive the result.
-            own_vectors: Whether to read the vectors that come with the data set.
-        """
+        """Read and check the documents and the queries."""
         check_folder(folder, split)
         corpus, queries = stored_file(folder / CORPUS), stored_file(folder / QUERIES)
         stored_file(folder / qrels_of(split))
@@ -114,10 +108,6 @@ class OpenDataset:
 
         A query that queries.jsonl calls unanswerable belongs to every split if no split judges it. A near miss belongs
         to none then: it is in `Dataset.written_near_misses`.
-
-        Args:
-            split: Split whose judgements are read.
-            relevant_from: The lowest grade that answers; None for 1.
         """
         unanswerable = {name for name, query in self.queries.items() if not query.answerable}
         path = self.folder / qrels_of(split)
@@ -205,21 +195,13 @@ def read_people(
     *,
     own_vectors: bool = False,
 ) -> Dataset:
-    """Read the judged queries of several splits as one, with unjudged and generated queries.
-
-    Queries made by a rule or a language model are left out of the judged ones, as they belong to another population. A
-    query judged in two splits counts in the first alone. The weights of each split are scaled to a mean of 1, as the
-    splits were sampled in different ways.
-
-    Users see only results that the service shows. If none of these is relevant, the query may still have an answer, so
-    it is left out. A query that is in the data set only because users judged it is not a random one, so it is not among
-    the unjudged.
-
-    Args:
-        splits: Names of files in qrels/; the first names the split of the result.
-        spool: An empty folder for the documents, which has to outlive the result.
-        say: Called with a message about queries that are left out.
-    """
+    """Read the judged queries of several splits as one, with unjudged and generated queries."""
+    # Queries made by a rule or a language model are left out of the judged ones, as they belong to another population.
+    # A query judged in two splits counts in the first alone. The weights of each split are scaled to a mean of 1, as
+    # the splits were sampled in different ways.
+    # Users see only results that the service shows. If none of these is relevant, the query may still have an answer,
+    # so it is left out. A query that is in the data set only because users judged it is not a random one, so it is not
+    # among the unjudged.
     opened = OpenDataset.read(folder, splits[0], spool, own_vectors=own_vectors)
     judged, seen_only, generated_count = _judged(opened, splits, earlier_ids)
     in_order = [judged[name] for name in opened.queries if name in judged]
@@ -285,9 +267,5 @@ def _digests(opened: OpenDataset, splits: Sequence[str]) -> dict[str, str]:
 
 
 def digest_of_splits(digests: Sequence[str]) -> str:
-    """Return one digest for the qrels of several splits.
-
-    Args:
-        digests: Digests of the files, in the order of the splits.
-    """
+    """Return one digest for the qrels of several splits."""
     return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()

@@ -16,22 +16,14 @@ CORPUS = "corpus.jsonl"
 
 
 def read_corpus(path: Path, ids: CorpusIds) -> Iterator[Document]:
-    """Yield the documents of a corpus in the order of the file, without those that have neither title nor text.
-
-    Args:
-        ids: Collection to which the ids of each document are added.
-    """
+    """Yield the documents of a corpus in the order of the file, without those that have neither title nor text."""
     for document in read_lines_of_corpus(path, ids):
         if document.text:
             yield document
 
 
 def read_lines_of_corpus(path: Path, ids: CorpusIds) -> Iterator[Document]:
-    """Yield all documents of a corpus; without title and text, a document has the text "" and no position.
-
-    Args:
-        ids: Collection to which the ids of each document are added.
-    """
+    """Yield all documents of a corpus; without title and text, a document has the text "" and no position."""
     fields: set[str] = set()
     for line, record in read_objects(path):
         identifier = required_id(path, line, record, ids.passages)

@@ -36,13 +36,8 @@ class Judgement(NamedTuple):
     weight: float | None = None
 
     def answering_from(self, lowest: int | None) -> "Judgement":
-        """Return the judgement with its grade as a negative number if it is below the lowest grade that answers.
-
-        Such a document gains in NDCG, and does not answer the query.
-
-        Args:
-            lowest: The lowest grade that answers; None for 1.
-        """
+        """Return the judgement with its grade as a negative number if it is below the lowest grade that answers."""
+        # Such a document gains in NDCG, and does not answer the query.
         return self if self.grade >= (lowest or 1) else self._replace(grade=-self.grade)
 
 
@@ -168,13 +163,8 @@ def read_qrels(
 
 
 def drop_orphans(judgements: dict[str, dict[JudgedId, Judgement]]) -> int:
-    """Remove the queries whose relevant documents have all been removed, and return their number.
-
-    They are not unanswerable either, as other documents may answer them.
-
-    Args:
-        judgements: Result of `read_qrels`; changed in place.
-    """
+    """Remove the queries whose relevant documents have all been removed, and return their number."""
+    # They are not unanswerable either, as other documents may answer them.
     orphans = [name for name, judged in judgements.items() if _REMOVED in judged and not _answered(judged)]
     for name in orphans:
         del judgements[name]

@@ -26,13 +26,8 @@ _MIN_SHARE = 0.9
 
 
 def is_same_text(query: str, passages: Sequence[Document]) -> bool:
-    """Return whether a query is the title, the text, or title and text of a document, but for case and punctuation.
-
-    If the query has 20 words or more, nine in ten have to agree.
-
-    Args:
-        passages: The chunks of the document in their order, or the whole document.
-    """
+    """Return whether a query is the title, the text, or title and text of a document, but for case and punctuation."""
+    # If the query has 20 words or more, nine in ten have to agree.
     query_words = words(query, rule=1)
     title = words(passages[0].title or "", rule=1)
     text = [word for passage in passages for word in words(passage.text, rule=1)]
@@ -45,11 +40,7 @@ def is_same_text(query: str, passages: Sequence[Document]) -> bool:
 
 
 def left_out_notes(empty: int, own_documents: int) -> list[str]:
-    """Return messages for the user about documents and queries that are left out, a sentence each.
-
-    Args:
-        empty: Number of documents with neither title nor text.
-    """
+    """Return messages for the user about documents and queries that are left out, a sentence each."""
     notes = []
     if empty:
         notes.append(f"documents left out, as they have neither title nor text: {empty:,}")
@@ -146,13 +137,8 @@ class LabelledQuery:
         return [*self.relevant.values(), *self.lesser.values()]
 
     def grade(self, position: int, document: int) -> int:
-        """Return the grade of a passage: that of its document if the passage is relevant, else 0.
-
-        It is negative if the document does not answer, and gains in NDCG.
-
-        Args:
-            document: Position of the document that the passage belongs to.
-        """
+        """Return the grade of a passage: that of its document if the passage is relevant, else 0."""
+        # It is negative if the document does not answer, and gains in NDCG.
         if self.chunks is not None and position not in self.chunks.get(document, (position,)):
             return 0
         return self.relevant.get(document, 0) or -self.lesser.get(document, 0)

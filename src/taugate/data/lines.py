@@ -37,11 +37,7 @@ class LineError(InputError):
 
 
 def stored_file(path: Path) -> Path:
-    """Return the path under which a file of a data set is stored: the path itself, or the one with `.gz` after it.
-
-    Args:
-        path: Path without `.gz`; also the result if neither file exists.
-    """
+    """Return the path under which a file of a data set is stored: the path itself, or the one with `.gz` after it."""
     packed = path.with_name(f"{path.name}.gz")
     if path.suffix == ".gz" or not packed.exists():
         return path
@@ -51,14 +47,8 @@ def stored_file(path: Path) -> Path:
 
 
 def read_lines(path: Path, missing: str = _DATA_SET) -> Iterator[tuple[int, str]]:
-    """Yield the number, from 1, and the text of each line, without its line break.
-
-    A byte order mark at the start is skipped, and a packed file is unpacked line by line.
-
-    Args:
-        path: The file, in UTF-8; `stored_file` chooses between plain and packed.
-        missing: Remedy to name if there is no such file.
-    """
+    """Yield the number, from 1, and the text of each line, without its line break."""
+    # A byte order mark at the start is skipped, and a packed file is unpacked line by line.
     path = stored_file(path)
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
@@ -111,11 +101,7 @@ def required_text(path: Path, line: int, record: dict[str, Json], name: str) -> 
 
 
 def required_id(path: Path, line: int, record: dict[str, Json], seen: dict[str, int]) -> str:
-    """Return the record's `_id`, which no earlier record may have; a whole number becomes its decimal digits.
-
-    Args:
-        seen: Positions of the earlier records by id; this record is added.
-    """
+    """Return the record's `_id`, which no earlier record may have; a whole number becomes its decimal digits."""
     number = record.get("_id")
     if type(number) is float:
         raise LineError(path, line, f'"_id" {number!r} is not a whole number of 64 bits', "put it in quotes")

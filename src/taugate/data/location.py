@@ -1,4 +1,4 @@
-"""Location of a data set: a folder, the sample, or a URL of object storage, from which its files are downloaded."""
+"""Location of a data set: a folder, the sample, a name, or a URL of object storage, from which files are downloaded."""
 
 import shutil
 import tempfile
@@ -13,6 +13,7 @@ import orjson
 from taugate.data.corpus import CORPUS
 from taugate.data.judgements import GENERATED, HEADER, HUMAN, TEST, qrels_of, splits_in
 from taugate.data.lines import stored_file
+from taugate.data.named import named, write_named
 from taugate.data.queries import QUERIES, check_folder
 from taugate.data.vectors import VECTOR_FILES
 from taugate.errors import InputError, ReleaseError, StoreError
@@ -34,12 +35,7 @@ def is_url(data: str) -> bool:
 
 
 def default_split(data: str, say: Callable[[str], None], use: str = "calibrating on", option: str = "--split") -> str:
-    """Choose a split if the user names none: the first of test, human and generated that exists.
-
-    Args:
-        say: Called with a message that lists the splits with human queries if the generated split is chosen.
-        option: Option that selects another split, for messages.
-    """
+    """Choose a split if the user names none: the first of test, human and generated that exists."""
     if is_url(data):
         with _refusals_as_input_errors():
             store = Store(data)
@@ -69,11 +65,12 @@ def default_split(data: str, say: Callable[[str], None], use: str = "calibrating
 
 @contextmanager
 def local_folder(data: str, *splits: str, optional: Collection[str] = (), own_vectors: bool = False) -> Iterator[Path]:
-    """Yield the folder of a data set; downloaded files are removed afterwards, also after SIGTERM.
+    """Yield the folder of a data set; downloaded or converted files are removed afterwards, also after SIGTERM.
 
     An InputError on a downloaded file is raised again with its URL in place of its path.
 
     Args:
+        data: A folder, a URL or a name such as `beir:scifact`.
         optional: Splits whose judgements are downloaded if they exist.
         splits: Splits whose judgements are needed.
         own_vectors: Whether the vectors of documents and queries are downloaded if they exist.
@@ -93,6 +90,12 @@ def local_corpus(data: str) -> Iterator[Path]:
 
 @contextmanager
 def _local(data: str, names: Sequence[str], optional: Collection[str] = ()) -> Iterator[Path]:
+    if named(data) is not None:
+        with tempfile.TemporaryDirectory(prefix="taugate-data-") as scratch:
+            folder = Path(scratch) / data.rpartition(":")[2].strip("/").rpartition("/")[2]
+            write_named(data, folder)
+            yield folder
+        return
     if not is_url(data):
         yield Path(data)
         return
@@ -192,11 +195,7 @@ def check_sample_installed() -> None:
 
 
 def write_sample(folder: Path) -> None:
-    """Write zaragoza-construction-faq (503 questions and answers, English, CC BY 4.0) into a folder.
-
-    Args:
-        folder: Folder of the data set, created if needed.
-    """
+    """Write zaragoza-construction-faq (503 questions and answers, English, CC BY 4.0) into a folder."""
     check_sample_installed()
     import zaragoza_construction_faq
 

@@ -103,12 +103,7 @@ class QuestionRule(NamedTuple):
 
     @classmethod
     def for_texts(cls, texts: Iterable[str]) -> "QuestionRule":
-        """Choose the rule of the language that documents are written in.
-
-        Args:
-            texts: Texts of documents, of which about 20,000 words are read. The language is recognized by script, or by
-                its most frequent words.
-        """
+        """Choose the rule of the language that documents are written in."""
         counts: Counter[str] = Counter()
         scripts: Counter[str] = Counter()
         words = 0
@@ -146,11 +141,7 @@ class QuestionRule(NamedTuple):
         return bool(first) and first[0].strip("¿,") in _LANGUAGES[self.language].question
 
     def content_words(self, text: str) -> list[str]:
-        """Return the words of a text without the most frequent words and the question words of the language.
-
-        Args:
-            text: Text in a language with spaces; in an unknown language every word is kept.
-        """
+        """Return the words of a text without the most frequent words and the question words of the language."""
         words = _WORD.findall(text) if self.language in _LANGUAGES else text.split()
         if self.language not in _LANGUAGES:
             return words

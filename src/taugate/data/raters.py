@@ -1,9 +1,20 @@
-"""Selection of credible judgements: outlying API keys are left out, each key has a limit, and the majority decides."""
+"""Which judgements by users count, and how much: outlying keys are left out, and rare judgements weigh more.
 
+Probability that a result was shown and judged, which gives the weight of a judgement. Users judge results that they are
+shown, and more often those at the top. A result that is seldom judged has to stand for all that were not judged, so
+each judgement weighs the inverse of its probability (Horvitz and Thompson, 1952; for position bias Joachims,
+Swaminathan and Schnabel, "Unbiased Learning-to-Rank with Biased Feedback", WSDM 2017).
+"""
+
+import math
 from collections import defaultdict
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import isotonic_regression
 
 from taugate.drift.observations import query_key
 
@@ -17,6 +28,8 @@ MIN_JUDGEMENTS, MIN_KEYS = 20, 5
 # 1993).
 _OUTLYING = 3.5
 _MAD = 1.4826  # turns the median deviation of a normal variable into its standard deviation
+
+Float64 = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +89,7 @@ def majority(votes: Collection[Opinion]) -> bool | None:
 
 
 def _outliers(shares: Mapping[str, tuple[int, int]], *, both_sides: bool) -> set[str]:
-    """Return the keys whose share is an outlier.
-
-    Args:
-        shares: By key, a count and the total that it is a share of.
-        both_sides: Whether shares far below the median count too.
-    """
+    """Return the keys whose share is an outlier; `shares`: by key, a count and the total that it is a share of."""
     if len(shares) < MIN_KEYS:
         return set()
     share = {key: count / total for key, (count, total) in shares.items()}
@@ -94,3 +102,32 @@ def _outliers(shares: Mapping[str, tuple[int, int]], *, both_sides: bool) -> set
         if (abs(away) if both_sides else away) > _OUTLYING * (deviation**2 + chance**2) ** 0.5:
             outlying.add(key)
     return outlying
+
+
+def judged_by_place(shown: Sequence[int], judged: Sequence[int]) -> Float64:
+    """Estimate the probability that a user judges a result, by its place in the reply, (places,) float64."""
+    # It never rises from one place to the next: users read from the top, so an increase is chance. Half a judgement is
+    # added at each place, so that a rare place has neither 0 nor 1.
+    seen = np.asarray(shown, dtype=np.float64)
+    share = (np.asarray(judged, dtype=np.float64) + 0.5) / (seen + 1)
+    decreasing: Float64 = isotonic_regression(share, weights=seen + 1, increasing=False).x
+    return decreasing
+
+
+def enough_votes(probabilities: Iterable[float], votes: int) -> float:
+    """Return the probability that at least `votes` of several users judge a result."""
+    below = np.zeros(votes)  # the probabilities of 0, 1, … votes so far
+    below[0] = 1.0
+    enough = 0.0  # added up, as 1 - sum(below) may round to 0
+    for probability in probabilities:
+        enough += float(below[-1]) * probability
+        below[1:] = below[1:] * (1 - probability) + below[:-1] * probability
+        below[0] *= 1 - probability
+    return enough
+
+
+def max_weight(weights: Collection[float]) -> float:
+    """Return the limit of weights, √n times the mean of n weights, so that no single query decides."""
+    # The rule is that of truncated importance sampling (Ionides, Journal of Computational and Graphical Statistics 17,
+    # 2008): the error that it makes vanishes as the number of queries grows.
+    return sum(weights) / math.sqrt(len(weights))

@@ -9,15 +9,23 @@ from pathlib import Path
 from typing import NamedTuple
 
 from taugate.data.corpus import CORPUS
-from taugate.data.editing import QueryFile, replace_queries, sole_writer
 from taugate.data.judgements import GENERATED, HUMAN, TRAFFIC, Judgement, JudgementLine
 from taugate.data.lines import read_objects, required_id
-from taugate.data.propensities import enough_votes, judged_by_place, max_weight
-from taugate.data.queries import DatasetQuery, check_folder
-from taugate.data.raters import MAX_BY_KEY, MIN_VOTES, Opinion, limit_by_key, majority, outlying_keys
+from taugate.data.queries import DatasetQuery, QueryFile, check_folder, replace_queries, sole_writer
+from taugate.data.raters import (
+    MAX_BY_KEY,
+    MIN_VOTES,
+    Opinion,
+    enough_votes,
+    judged_by_place,
+    limit_by_key,
+    majority,
+    max_weight,
+    outlying_keys,
+)
 from taugate.drift.query_log import LoggedJudgement, LoggedQuery, read_query_log
 from taugate.errors import InputError
-from taugate.retrieval.comparability import NotComparable
+from taugate.retrieval.query import NotComparable
 
 # Reasons why judgements are not used: the name in the result, and the text shown to the user.
 REASONS: Mapping[str, str] = {

@@ -50,12 +50,7 @@ class _Rows:
     type_name: str
 
     def unit(self, names: Sequence[str], notes: list[str]) -> tuple[Float32, NDArray[np.float64]]:
-        """Return the vectors with length 1 in the order of names, (len(names), d) float32, and their former lengths.
-
-        Args:
-            names: Ids of documents or queries.
-            notes: A sentence about the vectors is added.
-        """
+        """Return the vectors with length 1 in the order of names, (len(names), d) float32, and their former lengths."""
         in_file = names if self.ids is None else self.ids
         if self.ids is None and len(names) != len(self.values):
             lines = CORPUS if self.path.stem == _OF_DOCUMENTS else QUERIES

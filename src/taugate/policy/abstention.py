@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 
 from taugate.errors import ReleaseError
 from taugate.policy.arrays import Float32, Float64, QueryVectors, Ranking, dense_of
-from taugate.policy.background import similarity_moments
 from taugate.policy.policy import Mask
-from taugate.policy.relevance import Logistic
+from taugate.policy.relevance import Logistic, similarity_moments
 from taugate.policy.score_relevance import NO_COMPONENTS, Components, component_signal_names, component_signals
 from taugate.storage.tensors import Arrays, read_tensors, write_tensors
 
@@ -88,9 +87,7 @@ class Signals:
         """Compute signals, (n, len(names)) float64, of n queries with at least one result.
 
         Args:
-            vectors: (n, d) float32.
-            top: Results of the queries, w ≥ 1 each, best first; only the first k are used, or all if there are fewer.
-            components: Further scores of the results by name, (n, w) float32 each, NaN for a missing one.
+            top: Results of the queries, w ≥ 1 each; only the first k are used, or all if there are fewer.
         """
         head = top.scores[:, : self.k].astype(np.float64)
         best, remaining = head[:, 0], head[:, 1:]
@@ -125,10 +122,6 @@ class AnswerScore:
         """Compute the scores of n queries, (n,) float32; −∞ for all if a filter leaves no document.
 
         Computed in float64 and rounded once, so batching changes a score about as rarely as a `similarity`.
-
-        Args:
-            vectors: (n, d) float32.
-            top: n rows of results, best first.
         """
         if not top.scores.size:
             return np.full(len(texts), -np.inf, dtype=np.float32)
@@ -160,12 +153,7 @@ class AnswerScore:
     def load(
         cls, path: Path, name: str, dimension: int, read_words: ReadWords | None = None, components: Sequence[str] = ()
     ) -> Self:
-        """Read the file that `save` wrote.
-
-        Args:
-            read_words: Reads the words of the documents; None if there are none.
-            components: Names of the component scores; empty without any.
-        """
+        """Read the file that `save` wrote."""
         score_name = next((valid for valid in get_args(ScoreName) if valid == name), None)
         arrays = read_tensors(path)
         words = read_words(arrays) if score_name and read_words and needs_words(score_name) else None

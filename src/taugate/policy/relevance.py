@@ -1,5 +1,10 @@
-"""The probability that a result is relevant, by logistic models fitted at calibration."""
+"""The probability that a result is relevant, by logistic models of its score and of how far it stands out.
 
+The background of a score: similarities with random partners, which show whether a result stands out. The numbers of a
+document are stored with the release, or computed from its vector if the documents are in an engine.
+"""
+
+from collections.abc import Callable, Iterable
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import Literal, Self
@@ -8,10 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.errors import ReleaseError
-from taugate.policy.arrays import Float32, Float64, QueryVectors, Ranking
-from taugate.policy.background import Background, ComputedBackground, Read, ReadDocuments
+from taugate.policy.arrays import TOGETHER, Float32, Float64, QueryVectors, Ranking, dense_of, mean_and_covariance
 from taugate.policy.policy import relative
 from taugate.storage.tensors import Arrays, read_tensors, write_tensors
+
+# Smaller standard deviations are rounding errors of equal float32 vectors.
+_MIN_DEVIATION = 1e-6
+# Up to so many vectors, OpenBLAS multiplies a symmetric matrix of 384 columns a third faster from the left.
+_BATCH = 32
+_BLOCK = 4096  # documents read at a time: 6 MB at d = 384
 
 _RECALIBRATION, _ON_TOPIC = "recalibration", "on_topic"
 FEATURES = (
@@ -37,6 +47,141 @@ QUERY_FEATURES = ("best_score", "best_query_z")
 _QUERY_COLUMNS = [FEATURES.index(name) for name in QUERY_FEATURES]
 # Log-probabilities are kept below 0, so that those of two certainties have a product with finite log-odds.
 _MAX_LOG_PROBABILITY = -np.finfo(np.float64).tiny
+
+
+@dataclass(frozen=True)
+class ReadDocuments:
+    """The vectors and lengths of documents, from which their background is computed."""
+
+    vectors: Float32  # (…, d) float32 of unit length
+    lengths: NDArray[np.int64]  # (…) int64 lengths of the texts in bytes
+
+    @classmethod
+    def of(cls, vectors: Float32, texts: Iterable[str]) -> Self:
+        """Combine m vectors, (m, d) float32, with the m texts that they encode."""
+        return cls(vectors, np.array([len(text.encode()) for text in texts], dtype=np.int64))
+
+
+# Reads documents at distinct ascending positions, (m,) int64.
+Read = Callable[[NDArray[np.int64]], ReadDocuments]
+
+
+@dataclass(frozen=True)
+class _Partners:
+    """The documents as random partners of a query: mean, (d,), and covariance, (d, d), of their vectors, float64."""
+
+    mean: Float64
+    covariance: Float64
+
+    def of_queries(self, queries: QueryVectors) -> tuple[Float64, Float64]:
+        """Return mean and deviation of similarities with a random document, (n,) float64, for (n, d) queries."""
+        return similarity_moments(dense_of(queries), self.mean, self.covariance)
+
+
+@dataclass(frozen=True)
+class Background(_Partners):
+    """Similarities of queries and documents with random partners, which separate outstanding scores from usual ones."""
+
+    # (N, 5) float32: mean and standard deviation of the document's similarity with documents, the same with queries,
+    # and log(1 + length in bytes)
+    documents: Float32
+
+    @classmethod
+    def of(cls, documents: Float32, queries: QueryVectors, lengths: NDArray[np.int64]) -> Self:
+        """Measure the background of a corpus; `lengths`: (N,) lengths of the documents' texts in bytes."""
+        partners = mean_and_covariance(documents)
+        stored = _document_rows(ReadDocuments(documents, lengths), partners, mean_and_covariance(dense_of(queries)))
+        return cls(*partners, stored)
+
+    def rows(self, positions: NDArray[np.int64], results: ReadDocuments | None = None) -> Float32:
+        """Return the five numbers of the documents at positions of any shape, (…, 5) float32; `results` is unused."""
+        return self.documents[positions]
+
+    def reading(self, read: Read) -> Self:
+        """Return the background itself: it describes every document already."""
+        return self
+
+    def arrays(self) -> Arrays:
+        """Return the arrays to store, by name."""
+        return {"mean": self.mean, "covariance": self.covariance, "documents": self.documents}
+
+
+@dataclass(frozen=True)
+class ComputedBackground(_Partners):
+    """A Background for documents outside the release, whose five numbers are computed when needed."""
+
+    query_mean: Float64  # (d,) float64 mean of the query vectors
+    query_covariance: Float64  # (d, d) float64 covariance of the query vectors
+    read: Read | None = None  # reads documents; None if every call passes them
+
+    @classmethod
+    def of(cls, partners: tuple[Float64, Float64], queries: QueryVectors, read: Read | None = None) -> Self:
+        """Measure the background of a corpus; `partners`: mean and covariance of the document vectors."""
+        return cls(*partners, *mean_and_covariance(dense_of(queries)), read)
+
+    def rows(self, positions: NDArray[np.int64], results: ReadDocuments | None = None) -> Float32:
+        """Return the five numbers of documents, (…, 5) float32, equal to `Background.rows` up to float32 rounding.
+
+        Args:
+            positions: int64 positions of any shape (…).
+            results: Documents at these positions; None to read every distinct one once.
+        """
+        partners, queries = (self.mean, self.covariance), (self.query_mean, self.query_covariance)
+        if results is not None:
+            return _document_rows(results, partners, queries)
+        if self.read is None:
+            raise ValueError("pass the documents, or a way to read them")
+        distinct, places = np.unique(positions, return_inverse=True)
+        rows = np.empty((len(distinct), 5), dtype=np.float32)
+        for start in range(0, len(distinct), _BLOCK):
+            block = slice(start, start + _BLOCK)
+            rows[block] = _document_rows(self.read(distinct[block]), partners, queries)
+        return rows[places.reshape(positions.shape)]
+
+    def reading(self, read: Read) -> Self:
+        """Return a copy that reads documents with `read`."""
+        return replace(self, read=read)
+
+    def arrays(self) -> Arrays:
+        """Return the arrays to store, by name."""
+        return {
+            "mean": self.mean,
+            "covariance": self.covariance,
+            "asked_mean": self.query_mean,
+            "asked_covariance": self.query_covariance,
+        }
+
+
+def _document_rows(
+    documents: ReadDocuments, partners: tuple[Float64, Float64], queries: tuple[Float64, Float64]
+) -> Float32:
+    """Compute the five numbers of documents, (…, 5) float32."""
+    lengths = documents.lengths
+    vectors = documents.vectors.reshape(lengths.size, len(partners[0]))
+    columns = [
+        *similarity_moments(vectors, *partners),
+        *similarity_moments(vectors, *queries),
+        np.log1p(lengths.reshape(-1)),
+    ]
+    return np.column_stack(columns).astype(np.float32).reshape(*lengths.shape, 5)
+
+
+def similarity_moments(vectors: Float32, mean: Float64, covariance: Float64) -> tuple[Float64, Float64]:
+    """Return mean and standard deviation of every vector's similarity with a random partner, (n,) float64 each."""
+    wide = vectors.astype(np.float64)
+    variance = np.einsum("nd,nd->n", _symmetric_product(wide, covariance), wide)
+    deviation: Float64 = np.sqrt(np.maximum(variance, _MIN_DEVIATION**2))
+    return wide @ mean, deviation
+
+
+def _symmetric_product(vectors: Float64, matrix: Float64) -> Float64:
+    """Multiply vectors, (n, d), by a symmetric matrix, (d, d), in the way that is fastest for so many of them."""
+    if 0 < len(vectors) < TOGETHER:
+        return np.stack([matrix @ vector for vector in vectors])
+    if len(vectors) <= _BATCH:
+        product: Float64 = (matrix @ vectors.T).T
+        return product
+    return vectors @ matrix
 
 
 def features(
@@ -207,8 +352,7 @@ class Relevance:
         Computed in float64 and rounded once, so batching affects probabilities about as rarely as in `similarity`.
 
         Args:
-            queries: (n, d) float32 of unit length.
-            top: (n, w) results of the queries, best first.
+            ranks: See `features`.
             results: (n, w) documents of the results if the search returned them; see `ComputedBackground.rows`.
         """
         if not top.scores.size:
@@ -228,11 +372,7 @@ class Relevance:
 
     @classmethod
     def load(cls, path: Path, dimension: int, documents: int | None) -> Self:
-        """Read the file that `save` wrote.
-
-        Args:
-            documents: Number of documents in the index; None if they are in an engine.
-        """
+        """Read the file that `save` wrote; `documents`: their number in the index, None if they are in an engine."""
         expected = Logistic.shapes(len(FEATURES)) | {"mean": (dimension,), "covariance": (dimension, dimension)}
         if documents is None:
             expected |= {"asked_mean": (dimension,), "asked_covariance": (dimension, dimension)}

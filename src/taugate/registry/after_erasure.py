@@ -57,13 +57,7 @@ class RemovalEvidence:
 
 
 def kept_promises(before: Manifest, strata: StrataRecord | None, *, scores_fall: bool) -> Manifest:
-    """Return the manifest without the promises that a removal may break.
-
-    Args:
-        strata: Its strata that have documents left.
-        scores_fall: Whether the best score of the first stage, or of the only one, can only fall. That of a second
-            stage may rise, because it scores other documents.
-    """
+    """Return the manifest without the promises that a removal may break."""
     second = before.second_stage
     records, withdrawn = ask_promises(stated(before, strata), RemovalEvidence(scores_fall and second is None))
     if second is not None:
@@ -86,15 +80,8 @@ class Remnants:
 
 
 def find_remnants(places: Sequence[Path], ids: Collection[str], texts: Sequence[str]) -> Remnants:
-    """Search files, and all files below folders; links are not followed.
-
-    A compressed file counts as a match, because it may contain anything.
-
-    Args:
-        ids: Ids of documents, searched for in the fields of JSON Lines that name documents, and in the pairs that check
-            a reranker.
-        texts: Texts, searched for in every file: as they are, and as JSON and HTML encode them.
-    """
+    """Search files, and all files below folders; links are not followed."""
+    # A compressed file counts as a match, because it may contain anything.
     matches, count = [], 0
     for path in _files(places):
         count += 1

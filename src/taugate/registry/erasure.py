@@ -17,25 +17,16 @@ from numpy.typing import NDArray
 from taugate.errors import InputError
 from taugate.policy.abstention import AnswerRule, AnswerScore, Signals
 from taugate.policy.arrays import Float32, mean_and_covariance
-from taugate.policy.background import Background, similarity_moments
-from taugate.policy.relevance import Relevance
+from taugate.policy.relevance import Background, Relevance, similarity_moments
 from taugate.registry import writer
 from taugate.registry.after_erasure import kept_promises
 from taugate.registry.catalog import find, unverified_manifest
 from taugate.registry.history import lock_for_reading
+from taugate.release import layout
 from taugate.release.engine import KIND
 from taugate.release.evidence import StrataRecord
 from taugate.release.files import MeasuredFolder
 from taugate.release.golden import GoldenQuery
-from taugate.release.layout import (
-    ENCODER_FOLDERS,
-    FIRST_STAGE_FOLDER,
-    KNOWN_PAIRS,
-    OUTCOMES,
-    PROJECTION,
-    REFERENCE,
-    RERANKER_FOLDER,
-)
 from taugate.release.manifest import Manifest
 from taugate.release.search_records import KnownPair, TokenVectorsRecord, read_pairs
 from taugate.release.state import ErasureRecord
@@ -43,22 +34,19 @@ from taugate.release.verify import TrustedKeys
 from taugate.retrieval.documents.filters import SortKey, composed, sort_key
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import Document, Documents, DocumentWriter
-from taugate.retrieval.folders import ModelsFolder, RerankerFolder
+from taugate.retrieval.folders import CorpusFolder, EncoderFolder, ModelsFolder, RerankerFolder
 from taugate.retrieval.golden import as_query, check, differences, search
 from taugate.retrieval.index.approximate import AnyIndex, subset
 from taugate.retrieval.index.hybrid import HybridIndex, vector_index, words_of
-from taugate.retrieval.index.lexical import LexicalIndex, lexical_record
+from taugate.retrieval.index.lexical import DocumentWords, LexicalIndex, index_of, lexical_record
 from taugate.retrieval.index.top_k import DocumentSubset
-from taugate.retrieval.index.word_match import DocumentWords, index_of
-from taugate.retrieval.loading import CorpusFolder, EncoderFolder
 from taugate.retrieval.reader import Release, load
 from taugate.retrieval.rerank.late_interaction import TokenVectors, token_vectors_of
 from taugate.retrieval.rerank.stage import SecondStageRule
 from taugate.retrieval.retriever import Retriever
 
 # Copied unchanged, as the encoders are: the projection of queries and the scores of queries contain no document.
-_COPIED = frozenset({PROJECTION, REFERENCE, OUTCOMES})
-# Fields of the manifest that the writer sets for each release.
+_COPIED = frozenset({layout.EVIDENCE, layout.PROJECTION, layout.REFERENCE, layout.OUTCOMES})
 _MAX_LISTED = 3  # unknown documents that an error lists
 _REPORT = """<!doctype html>
 <html lang="en">
@@ -81,13 +69,7 @@ class Erasure:
 
 
 def erase(releases: Path, name: str, ids: Sequence[str], trusted: TrustedKeys | None = None) -> Erasure:
-    """Write a new release without some documents of another one. It is not promoted.
-
-    Args:
-        name: Id of the source release.
-        ids: Ids of the documents to leave out, as in the corpus.
-        trusted: Keys, one of which must have signed the source release; None requires no signature.
-    """
+    """Write a new release without some documents of another one. It is not promoted."""
     source = find(releases, name)
     _check_in_process(source)
     with lock_for_reading(source):
@@ -116,10 +98,10 @@ def erase(releases: Path, name: str, ids: Sequence[str], trusted: TrustedKeys | 
             MeasuredFolder(folder).write(queries, _REPORT.format(**erasure.model_dump()))
             if release.manifest.second_stage is not None:
                 # Its scores are of a query and a text, so nothing else of it depends on other documents.
-                model = None if release.manifest.second_stage.kind == "endpoint" else source / RERANKER_FOLDER
-                reranker = RerankerFolder(folder / RERANKER_FOLDER)
+                model = None if release.manifest.second_stage.kind == "endpoint" else source / layout.RERANKER_FOLDER
+                reranker = RerankerFolder(folder / layout.RERANKER_FOLDER)
                 reranker.write(model, known, _token_vectors(retriever), kept.tolist())
-                first = ModelsFolder(folder / FIRST_STAGE_FOLDER)
+                first = ModelsFolder(folder / layout.FIRST_STAGE_FOLDER)
                 first.write(retriever.relevance, _answer_score(retriever))
 
         manifest = writer.write(releases, _draft(release, erasure, retriever, kept), fill, parent=source.name)
@@ -274,7 +256,9 @@ def _known_pairs(source: Path, manifest: Manifest, documents: Sequence[Document]
     if record is None:
         return []
     remaining = {document.id for document in documents}
-    known = [pair for pair in read_pairs(source / RERANKER_FOLDER / KNOWN_PAIRS) if pair.document in remaining]
+    known = [
+        pair for pair in read_pairs(source / layout.RERANKER_FOLDER / layout.KNOWN_PAIRS) if pair.document in remaining
+    ]
     if record.kind == "endpoint" and not known:
         raise InputError(
             f"{manifest.release_id}: every pair that checks the reranker has one of these documents, so none would be "
@@ -303,7 +287,7 @@ def _index_recall(retriever: Retriever, queries: Sequence[GoldenQuery], depth: i
 def _copy_unchanged(source: Path, manifest: Manifest, folder: Path) -> None:
     for name in _COPIED & manifest.files.keys():
         shutil.copyfile(source / name, folder / name)
-    for encoder in {name.partition("/")[0] for name in manifest.files}.intersection(ENCODER_FOLDERS):
+    for encoder in {name.partition("/")[0] for name in manifest.files}.intersection(layout.ENCODER_FOLDERS):
         EncoderFolder(folder / encoder).write(source / encoder)
 
 

@@ -54,11 +54,7 @@ def change_lock(releases: Path) -> AbstractContextManager[None]:
 
 @contextmanager
 def calibration_lock(releases: Path) -> Iterator[None]:
-    """Lock a directory for a calibration; the lock file is removed afterwards.
-
-    Args:
-        releases: The releases directory, created if needed, and removed again if it remains empty.
-    """
+    """Lock a directory for a calibration; the lock file is removed afterwards."""
     created = [folder for folder in (releases, *releases.parents) if not folder.exists()]
     releases.mkdir(parents=True, exist_ok=True)
 

@@ -24,7 +24,7 @@ from taugate.release.layout import CURRENT, KNOWN_PAIRS, RERANKER_FOLDER, SHADOW
 from taugate.release.manifest import ReleaseManifest
 from taugate.release.search_records import read_pairs
 from taugate.release.verify import TrustedKeys, verify
-from taugate.retrieval.engines.connect import engine_from_environment, open_verified
+from taugate.retrieval.engines.engine import engine_from_environment, open_verified
 from taugate.storage.files import atomic_write, sync_folder
 
 _SECONDS = 120.0  # for all requests to the engine, which read 4,096 rows
@@ -135,11 +135,7 @@ def rollback(releases: Path, name: str | None = None, trusted: TrustedKeys | Non
 
 
 def shadow(releases: Path, name: str | None, trusted: TrustedKeys | None = None) -> None:
-    """Name the release that is tried beside the current one.
-
-    Args:
-        name: Id of the release, or the beginning of one; None ends the trial.
-    """
+    """Name the release that is tried beside the current one."""
     if name is not None:
         release = find(releases, name)
         name = release.name
@@ -261,14 +257,7 @@ def _promotable(releases: Path, current: str | None) -> str:
 def _move_pointer(
     releases: Path, action: Action, name: str | None, forced: Sequence[str] = (), rule: str | None = None
 ) -> None:
-    """Record an action, then move its pointer atomically; the caller holds the change lock.
-
-    Args:
-        action: Promote, rollback or shadow.
-        name: Id of the release; None removes the pointer.
-        forced: Rules that were overridden.
-        rule: Rule that the release met, None without one.
-    """
+    """Record an action, then move its pointer atomically; the caller holds the change lock."""
     pointer = releases / POINTERS[action]
     size = history.record(releases, action, name, pointed_id(releases, pointer.name), forced, rule)
     try:

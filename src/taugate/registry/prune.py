@@ -39,15 +39,9 @@ class PruneDecision:
 
 
 def prune(releases: Path, keep: int = KEEP, *, dry_run: bool = False) -> Iterator[PruneDecision]:
-    """Remove old releases one by one, and leftovers of killed commands; yields each decision once it is done.
-
-    Releases that are needed are kept, however old. Decisions come oldest first, without releases that another prune
-    removes at the same time.
-
-    Args:
-        keep: Number of newest releases to keep in any case.
-        dry_run: Decide, and change nothing.
-    """
+    """Remove old releases one by one, and leftovers of killed commands; yields each decision once it is done."""
+    # Releases that are needed are kept, however old. Decisions come oldest first, without releases that another prune
+    # removes at the same time.
     if not dry_run:
         _clear(releases)
     names = release_ids(releases)
@@ -117,15 +111,8 @@ def _clear(releases: Path) -> None:
 def prune_collections(
     engine: Engine, directories: Sequence[Path], *, dry_run: bool = False, now: float | None = None
 ) -> Iterator[PruneDecision]:
-    """Drop collections one by one; yields each decision once it is done, in the order of their names.
-
-    Locks out calibrations in all of the directories, because they may be about to name a collection.
-
-    Args:
-        directories: Every releases directory whose releases are in this engine.
-        dry_run: Decide, and drop nothing.
-        now: Unix time in seconds; by default the current time.
-    """
+    """Drop collections one by one; yields each decision once it is done, in the order of their names."""
+    # Locks out calibrations in all of the directories, because they may be about to name a collection.
     with ExitStack() as locks:
         if not dry_run:
             for directory in dict.fromkeys(path.resolve() for path in directories):

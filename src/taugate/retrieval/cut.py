@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 from taugate.policy.abstention import RefusalScore
 from taugate.policy.arrays import Float32
 from taugate.policy.policy import POLICIES, Mask, Policy, keep, keep_answered
-from taugate.retrieval.comparability import MAY_BE_CALIBRATED, SAME_SCORES, NotComparable
 from taugate.retrieval.index.top_k import Parents, TopK, first_of_each
-from taugate.retrieval.query import Answer, Query, Reason
+from taugate.retrieval.query import MAY_BE_CALIBRATED, SAME_SCORES, Answer, NotComparable, Query, Reason
 
 
 def cut(  # noqa: PLR0913 (facts about the results that belong to no record of their own)

@@ -1,35 +1,192 @@
-"""What decides about the results of a release: its models, its policy and its second stage, written and opened."""
+"""Folders of a release, each written and opened here."""
 
+import filecmp
 import logging
 import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, get_args
 
-from taugate.errors import ReleaseError, RerankerUnavailable
+import numpy as np
+from numpy.typing import NDArray
+
+from taugate.errors import InputError, ReleaseError, RerankerUnavailable
 from taugate.policy.abstention import AnswerRule, AnswerScore
 from taugate.policy.policy import Policy, StratumThresholds
-from taugate.policy.relevance import Relevance
+from taugate.policy.relevance import Read, ReadDocuments, Relevance
 from taugate.policy.score_relevance import ScoreRelevance
+from taugate.release import layout
+from taugate.release.encoder import FILES
 from taugate.release.files import RERANKER_FILES
-from taugate.release.layout import ABSTENTION, FIRST_STAGE_FOLDER, KNOWN_PAIRS, LEXICAL, RELEVANCE, TOKEN_VECTORS
 from taugate.release.manifest import Manifest, ReleaseManifest
-from taugate.release.names import ReleaseFolder
+from taugate.release.names import INDEX, ReleaseFolder, disagreement
 from taugate.release.search_records import KnownPair, SecondStageRecord, read_pairs, write_pairs
 from taugate.retrieval.documents.filters import composed, sort_key
-from taugate.retrieval.index.lexical import LexicalIndex
-from taugate.retrieval.index.word_match import index_of, word_reader
-from taugate.retrieval.loading import Corpus
+from taugate.retrieval.documents.metadata import Metadata
+from taugate.retrieval.documents.store import Documents, DocumentStore
+from taugate.retrieval.encoder.encoder import EndpointAccess, ExportedEncoder, RequestedPrecision
+from taugate.retrieval.encoder.loading import OwnVectors, load_encoder
+from taugate.retrieval.engines.engine import EngineAccess
+from taugate.retrieval.index.lexical import LexicalIndex, index_of, word_reader
+from taugate.retrieval.index.top_k import Index, Passages
 from taugate.retrieval.rerank.cross_encoder import CrossEncoder
-from taugate.retrieval.rerank.late_interaction import LateInteraction, TokenVectors
-from taugate.retrieval.rerank.reranker import Reranker, TextReranker, TextScorer
-from taugate.retrieval.rerank.stage import FIRST_SCORE, SecondStage, SecondStageRule
-from taugate.retrieval.rerank.token_encoder import TokenEncoder
+from taugate.retrieval.rerank.late_interaction import LateInteraction, TokenEncoder, TokenVectors
+from taugate.retrieval.rerank.stage import FIRST_SCORE, Reranker, SecondStage, SecondStageRule, TextReranker, TextScorer
+from taugate.storage.folders import link_or_copy
+
+if TYPE_CHECKING:  # loads FAISS
+    from taugate.retrieval.engines.corpus import EngineCorpus
 
 _log = logging.getLogger(__name__)
 _ENDPOINT_SECONDS = 5.0  # to score the known pairs at load, before the first stage serves alone
 OpenReranker = Callable[[str | None], TextScorer]  # given the model's name in requests
+
+
+class EncoderFolder(ReleaseFolder):
+    """An encoder: that of documents and queries, or one of queries alone."""
+
+    def write(self, source: Path) -> None:
+        """Copy the files of an exported encoder from a folder, and no others."""
+        # A file that another encoder of the same release has is stored once, if the file system has hard links: a
+        # tokenizer in several precisions, or the weights below a linear map.
+        self.path.mkdir()
+        for name in FILES:
+            if (source / name).exists():  # a graph or the weights of a kernel
+                others = [
+                    path for folder in layout.ENCODER_FOLDERS if (path := self.path.parent / folder / name).is_file()
+                ]
+                equal = next((path for path in others if filecmp.cmp(source / name, path, shallow=False)), None)
+                if equal is None:
+                    shutil.copyfile(source / name, self.path / name)
+                else:
+                    link_or_copy(equal, self.path / name)
+
+    def open(self, manifest: Manifest, threads: int | None, endpoint: EndpointAccess | None = None) -> ExportedEncoder:
+        """Load the encoder."""
+        encoder = load_encoder(self.path, threads, endpoint)
+        record = ({layout.ENCODER_FOLDER: manifest.encoder} | manifest.query_encoders).get(self.path.name)
+        if record is None or encoder.sha256 != record.sha256:
+            names = ", ".join(FILES)
+            raise ReleaseError(f"{self.path}: its files ({names}) are not the encoder in the manifest; calibrate again")
+        if encoder.config.dimension != manifest.encoder.dimension:
+            dimensions = sorted({manifest.encoder.dimension, encoder.config.dimension})
+            raise ReleaseError(f"{self.path}: manifest and encoder have dimensions {dimensions}; calibrate again")
+        return encoder
+
+
+def own_vectors(release: Path, manifest: Manifest) -> OwnVectors:
+    """Return what stands for the encoder of a release that has none."""
+    encoder = OwnVectors(manifest.encoder.dimension, manifest.encoder.max_norm)
+    if encoder.sha256 != manifest.encoder.sha256:
+        raise disagreement(release, layout.ENCODER_FOLDER)
+    return encoder
+
+
+def encoder_folders(release: Path, manifest: Manifest, precision: RequestedPrecision) -> list[Path]:
+    """Return the folders of the encoders that may encode queries, the preferred one first."""
+    records = manifest.query_encoders
+    for folder in (layout.QUERY_FOLDER, layout.FLOAT32_FOLDER):
+        if any(name.startswith(f"{folder}/") for name in manifest.files) != (folder in records):
+            raise disagreement(release, folder)
+    folders = [release / folder for folder, record in records.items() if precision in ("auto", record.precision)]
+    if not folders:
+        has = " and ".join(record.precision for record in records.values())
+        choices = ", ".join(get_args(RequestedPrecision))
+        raise InputError(f"TAUGATE_PRECISION {precision}: the release has {has} ({choices})")
+    return folders
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """The searched corpus of a release."""
+
+    index: Index
+    documents: Documents
+    metadata: Metadata
+    remote_passages: Passages | None = None  # passages in an engine; None if they are in the release
+    read: Read | None = None  # reads documents for the relevance model from an engine; None if they are in the release
+    engine: "EngineCorpus | None" = None  # the engine; None if the corpus is in the release
+    words: LexicalIndex | None = None  # the index of the documents' words; None if the score has no lexical part
+    second: SecondStage | None = None  # second stage; None with one stage
+
+
+class StoredDocuments(Protocol):
+    """Documents whose texts can be stored in a folder."""
+
+    def save(self, folder: Path) -> None:
+        """Write the files of a DocumentStore."""
+        ...
+
+
+class CorpusFolder(ReleaseFolder):
+    """The vectors, texts, metadata and words of the documents."""
+
+    def write(self, vectors: Index, documents: StoredDocuments, metadata: Metadata) -> None:
+        """Write vectors, texts and metadata; those of an engine are not written."""
+        from taugate.retrieval.index import approximate  # loads FAISS, as `open` does
+
+        approximate.save(vectors, self.path)
+        documents.save(self.path)
+        if metadata.columns:
+            metadata.save(self.path / layout.METADATA)
+
+    def write_words(self, words: LexicalIndex) -> None:
+        """Write the index of the words of the score; raises OSError if that fails."""
+        words.save(self.path / layout.LEXICAL)
+
+    def open(self, manifest: Manifest, access: EngineAccess) -> Corpus:
+        """Open the corpus: its own files, or a collection in an engine."""
+        from taugate.retrieval.engines.corpus import EngineHybridIndex, open_corpus
+        from taugate.retrieval.index import approximate
+        from taugate.retrieval.index.hybrid import HybridIndex
+
+        dimension = manifest.dimension
+        weight = 0.0 if manifest.lexical is None else manifest.lexical.weight
+        if manifest.engine is None:
+            vectors, documents = (
+                approximate.load_index(self.path, manifest.index.kind, dimension),
+                DocumentStore(self.path),
+            )
+            self._check_counts(manifest, len(vectors), len(documents))
+            words = self._open_words(manifest)
+            index = vectors if words is None else HybridIndex(vectors, words, weight)
+            metadata = (
+                Metadata.load(self.path / layout.METADATA, documents)
+                if layout.METADATA in manifest.files
+                else Metadata()
+            )
+            return Corpus(index, documents, metadata, words=words)
+        self._check_counts(manifest, manifest.engine.rows)
+        opened = open_corpus(manifest.engine, dimension, access)
+
+        def read(positions: NDArray[np.int64]) -> ReadDocuments:
+            rows = opened.index.read(positions)
+            return ReadDocuments.of(rows.vectors, [document.encoded_text for document in rows.documents])
+
+        words = self._open_words(manifest)
+        hybrid = None if words is None else EngineHybridIndex(opened.index, words, weight)
+        passages = replace(opened.passages, hybrid=hybrid)
+        return Corpus(hybrid or opened.index, opened.documents, Metadata(), passages, read, opened, words)
+
+    def _check_counts(self, manifest: Manifest, *stored: int) -> None:
+        counts = {manifest.data.documents, manifest.index.documents, *stored}
+        if len(counts) != 1:
+            raise ReleaseError(
+                f"{self.path}: {layout.MANIFEST}, {INDEX} and {layout.TEXTS} count {sorted(counts)} documents; "
+                "calibrate again"
+            )
+
+    def _open_words(self, manifest: Manifest) -> LexicalIndex | None:
+        record = manifest.lexical
+        if record is None:
+            return None
+        words = LexicalIndex.load(self.path / layout.LEXICAL, manifest.index.documents)
+        if (words.statistics.k1, words.statistics.b) != (record.k1, record.b):
+            raise ReleaseError(f"{self.path / layout.LEXICAL}: k1 and b are not those of the manifest; calibrate again")
+        return words
 
 
 class ModelsFolder(ReleaseFolder):
@@ -43,47 +200,42 @@ class ModelsFolder(ReleaseFolder):
         if relevance is not None or answer_score is not None:
             self.path.mkdir(exist_ok=True)
         if relevance is not None:
-            relevance.save(self.path / RELEVANCE)
+            relevance.save(self.path / layout.RELEVANCE)
         if answer_score is not None:
-            answer_score.save(self.path / ABSTENTION)
+            answer_score.save(self.path / layout.ABSTENTION)
             words = index_of(answer_score.signals.words)
-            if words is not None and not (self._release / LEXICAL).exists():  # those of the search are the same
-                words.save(self._release / LEXICAL)
+            if words is not None and not (self._release / layout.LEXICAL).exists():  # those of the search are the same
+                words.save(self._release / layout.LEXICAL)
 
     @property
     def _release(self) -> Path:
-        return self.path.parent if self.path.name == FIRST_STAGE_FOLDER else self.path
+        return self.path.parent if self.path.name == layout.FIRST_STAGE_FOLDER else self.path
 
     def open(self, manifest: Manifest, corpus: Corpus) -> tuple[Relevance | None, AnswerRule | None]:
         """Load the models of the only stage, or of the first of two, which a manifest describes."""
         relevance, dimension = None, corpus.index.dimension
         if manifest.relevance is not None:
             count = len(corpus.index) if corpus.read is None else None
-            relevance = Relevance.load(self.path / RELEVANCE, dimension, count)
+            relevance = Relevance.load(self.path / layout.RELEVANCE, dimension, count)
             relevance = relevance if corpus.read is None else relevance.reading(corpus.read)
         if manifest.answer_threshold is None:
             return relevance, None
         (score, threshold), words = manifest.answer_threshold, corpus.words
-        if words is None and LEXICAL in manifest.files:
-            words = LexicalIndex.load(self._release / LEXICAL, len(corpus.index))
-        loaded = AnswerScore.load(self.path / ABSTENTION, score, dimension, word_reader(corpus.documents, words))
+        if words is None and layout.LEXICAL in manifest.files:
+            words = LexicalIndex.load(self._release / layout.LEXICAL, len(corpus.index))
+        loaded = AnswerScore.load(self.path / layout.ABSTENTION, score, dimension, word_reader(corpus.documents, words))
         return relevance, AnswerRule(loaded, threshold, within_filters=_within_filters(manifest))
 
     def open_of_scores(
         self, manifest: ReleaseManifest, features: tuple[str, ...], components: tuple[str, ...]
     ) -> tuple[ScoreRelevance | None, AnswerRule | None]:
-        """Load the models of a second stage or of a run, which know nothing but scores.
-
-        Args:
-            features: Further scores of a result that the model of relevance has.
-            components: Those that the score of a query has.
-        """
+        """Load the models of a second stage or of a run, which know nothing but scores."""
         relevance = rule = None
         if manifest.relevance is not None:
-            relevance = ScoreRelevance.load(self.path / RELEVANCE, features)
+            relevance = ScoreRelevance.load(self.path / layout.RELEVANCE, features)
         if manifest.answer_threshold is not None:
             score, threshold = manifest.answer_threshold
-            loaded = AnswerScore.load(self.path / ABSTENTION, score, 0, components=components)
+            loaded = AnswerScore.load(self.path / layout.ABSTENTION, score, 0, components=components)
             rule = AnswerRule(loaded, threshold, within_filters=_within_filters(manifest))
         return relevance, rule
 
@@ -111,8 +263,8 @@ class RerankerFolder(ReleaseFolder):
                 if (model / name).exists():  # there is one model of several kinds
                     shutil.copyfile(model / name, self.path / name)
         if token_vectors is not None:
-            token_vectors.save(self.path / TOKEN_VECTORS, documents)
-        write_pairs(self.path / KNOWN_PAIRS, known)
+            token_vectors.save(self.path / layout.TOKEN_VECTORS, documents)
+        write_pairs(self.path / layout.KNOWN_PAIRS, known)
 
     def open(
         self, manifest: Manifest, corpus: Corpus, threads: int | None, open_reranker: OpenReranker
@@ -129,7 +281,9 @@ class RerankerFolder(ReleaseFolder):
             reranker: Reranker = TextReranker(open_reranker(record.model), corpus.documents)
         else:
             reranker = self._open_model(record, corpus, threads)
-        second = SecondStage(stage, reranker, corpus.documents, read_pairs(self.path / KNOWN_PAIRS), record.tolerance)
+        second = SecondStage(
+            stage, reranker, corpus.documents, read_pairs(self.path / layout.KNOWN_PAIRS), record.tolerance
+        )
         try:
             second.check(time.monotonic() + _ENDPOINT_SECONDS if record.kind == "endpoint" else None)
         except RerankerUnavailable as error:
@@ -146,9 +300,10 @@ class RerankerFolder(ReleaseFolder):
             return TextReranker(cross, corpus.documents)
         model = TokenEncoder(self.path, threads)
         self._check_digest(model.sha256, record)
-        vectors = TokenVectors(self.path / TOKEN_VECTORS, model.config.dimension)
+        vectors = TokenVectors(self.path / layout.TOKEN_VECTORS, model.config.dimension)
         if len(vectors) != len(corpus.documents):
-            raise ReleaseError(f"{self.path / TOKEN_VECTORS}: is not of the documents of this release; calibrate again")
+            path = self.path / layout.TOKEN_VECTORS
+            raise ReleaseError(f"{path}: is not of the documents of this release; calibrate again")
         return LateInteraction(model, vectors)
 
     def _check_digest(self, sha256: str, record: SecondStageRecord) -> None:

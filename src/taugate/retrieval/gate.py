@@ -21,11 +21,10 @@ from taugate.release.layout import REFERENCE
 from taugate.release.manifest import RunManifest
 from taugate.release.queries import Reference
 from taugate.release.verify import TrustedKeys, check_optional_files, verify
-from taugate.retrieval.comparability import NotComparable
 from taugate.retrieval.cut import cut
 from taugate.retrieval.folders import ModelsFolder
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.query import Answer, Query
+from taugate.retrieval.query import Answer, NotComparable, Query
 
 # Far more than any retriever lists, and few enough to check in milliseconds.
 MAX_RESULTS = 10_000
@@ -84,11 +83,7 @@ class Gate:
 
     @classmethod
     def load(cls, release: Path, trusted: TrustedKeys | None = None) -> Self:
-        """Verify and open a release.
-
-        Args:
-            trusted: Keys of which one must have signed the release; None requires no signature.
-        """
+        """Verify and open a release."""
         manifest = verify(release, trusted)
         if not isinstance(manifest, RunManifest):
             raise ReleaseError(
@@ -106,12 +101,7 @@ class Gate:
         )
 
     def cut(self, results: Sequence[ScoredResult], k: int | None = None) -> GateReply:
-        """Keep the results of a query that pass.
-
-        Args:
-            results: Results of the retriever, best first.
-            k: How many of them are considered; None for the K of the calibration.
-        """
+        """Keep the results of a query that pass; `results`: results of the retriever, best first."""
         listed, policy = check_results(results), self.policy
         query = Query("", policy.k if k is None else k)
         sign = SCALES[self.manifest.retriever.scores].sign

@@ -1,8 +1,17 @@
-"""A query and its answer: the results kept from the top-K, or the reason for none, and what explains one document."""
+"""A query and its answer: the results kept from the top-K, or the reason for none, and what explains one document.
+
+Why a reply cannot be compared with the calibration, and exploration, which shows some results below the threshold.
+Labels, drift detection, explanations and clients read this reason, and guess nothing from what a reply lacks.
+
+Exploration shows a few results below the threshold, so that users can tell whether the threshold drops answers. The
+results are chosen by a hash of release, query and result instead of a random draw. The same query shows the same
+results until the next release, so that caches and replicas agree.
+"""
 
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from typing import TYPE_CHECKING, Literal, Self
 
 import numpy as np
@@ -14,7 +23,6 @@ from taugate.policy.abstention import RefusalScore
 from taugate.policy.arrays import Float32, HybridVectors
 from taugate.policy.names import PolicyKind
 from taugate.policy.policy import Mask
-from taugate.retrieval.comparability import NOT_COMPARABLE, Exploration, NotComparable
 from taugate.retrieval.documents.filters import Filter
 from taugate.retrieval.documents.store import Document, Documents
 from taugate.retrieval.encoder.encoder import Tokens
@@ -24,6 +32,11 @@ from taugate.storage.files import Json
 
 if TYPE_CHECKING:  # loads FAISS, which a service that only cuts does not need
     from taugate.retrieval.index.hybrid import HybridIndex
+
+
+NOT_COMPARABLE = "why drift detection and labels do not compare the reply with the calibration; absent if they do"
+
+MAX_EXPLORED = 0.1  # share of the dropped results; more would undo the threshold
 
 
 MATCHED_WORDS = "words of the query that the passage contains, as the query spells them; present beside `parts.lexical`"
@@ -40,6 +53,45 @@ Skipped = Literal["deadline", "failed", "paused", "no_text"]
 Rule = Literal[
     "kept", "min_results", "threshold", "unanswerable", "unreadable", "rank", "chunk", "index", "filter", "key_filter"
 ]
+
+
+class NotComparable(StrEnum):
+    """A reason; of several that apply, the first of this list is given. Names are those of replies and of the log."""
+
+    UNREADABLE = "unreadable"  # the encoder does not know most of the text
+    TRUNCATED = "truncated"  # the encoder reads only the beginning of the text
+    FILTERED = "filtered"  # a filter, of the request or of the API key, selects the documents
+    VECTOR = "vector"  # the query is a vector of the client, and the calibration encoded its queries
+    PRECISION = "precision"  # the encoder in use has another precision than the calibrated one
+    FALLBACK = "fallback"  # the first stage's results, because the second stage did not answer
+    FEWER_RESULTS = "fewer_than_k"  # another retriever gave fewer results than the calibration's K
+    THRESHOLD = "threshold"  # the request has its own threshold
+    K = "k"  # the request considers more or fewer results than the calibration's K
+    GROUPED = "grouped"  # results are grouped by document, which reach further down the list
+
+
+# With these, the calibration's K results have comparable scores, and only others of them are shown.
+SAME_SCORES = frozenset({NotComparable.THRESHOLD, NotComparable.K, NotComparable.GROUPED})
+# With these, a reply may be calibrated all the same: by a stratum, by the first stage, or by what the policy covers.
+MAY_BE_CALIBRATED = SAME_SCORES - {NotComparable.THRESHOLD} | {NotComparable.FILTERED, NotComparable.FALLBACK}
+
+
+@dataclass(frozen=True, slots=True)
+class Exploration:
+    """Selects the dropped results to show."""
+
+    share: float  # probability that a dropped result is shown, 0…1
+    release: str  # id of the release, used as the seed
+
+    def draw(self, text: str, positions: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return for each dropped result of a query whether it is shown, (n,) bool."""
+        seed = hashlib.sha256(f"{self.release}\n{text}".encode())
+        return np.fromiter((self._shows(seed, position) for position in positions.tolist()), dtype=np.bool_)
+
+    def _shows(self, seed: "hashlib._Hash", position: int) -> bool:
+        digest = seed.copy()
+        digest.update(b"\n%d" % position)
+        return int.from_bytes(digest.digest()[:8]) < self.share * 2**64
 
 
 class Parts(BaseModel):

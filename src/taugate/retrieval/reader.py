@@ -18,13 +18,21 @@ from taugate.release.verify import TrustedKeys, check_optional_files, verify_sea
 from taugate.retrieval import golden
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import Documents
-from taugate.retrieval.encoder.encoder import ExportedEncoder, RequestedPrecision
-from taugate.retrieval.encoder.endpoint_access import EndpointAccess
-from taugate.retrieval.engines.connect import EngineAccess
+from taugate.retrieval.encoder.encoder import EndpointAccess, ExportedEncoder, RequestedPrecision
 from taugate.retrieval.engines.corpus import EngineCorpus
-from taugate.retrieval.folders import ModelsFolder, OpenReranker, RerankerFolder, read_policy
+from taugate.retrieval.engines.engine import EngineAccess
+from taugate.retrieval.folders import (
+    Corpus,
+    CorpusFolder,
+    EncoderFolder,
+    ModelsFolder,
+    OpenReranker,
+    RerankerFolder,
+    encoder_folders,
+    own_vectors,
+    read_policy,
+)
 from taugate.retrieval.index.top_k import Fields, Index
-from taugate.retrieval.loading import Corpus, CorpusFolder, EncoderFolder, encoder_folders, own_vectors
 from taugate.retrieval.rerank.endpoint import reranker_endpoint
 from taugate.retrieval.retriever import Retriever
 from taugate.retrieval.vectors import Projection

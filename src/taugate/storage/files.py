@@ -44,12 +44,7 @@ def open_regular(path: Path) -> Iterator[tuple[BufferedReader, int]]:
 
 
 def read_bounded(path: Path, max_bytes: int) -> bytes:
-    """Read a whole regular file of at most `max_bytes` bytes.
-
-    Args:
-        path: File to read; see `open_regular`.
-        max_bytes: Size limit; a longer file is an error and never read to its end.
-    """
+    """Read a whole regular file of at most `max_bytes` bytes; `path`: file to read; see `open_regular`."""
     with open_regular(path) as (file, _):
         content = file.read(max_bytes + 1)
     if len(content) > max_bytes:

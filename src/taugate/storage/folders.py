@@ -28,13 +28,8 @@ _STALE_SECONDS = 24 * 3600
 
 
 def acquire(descriptor: int, mode: int, seconds: float = 0) -> bool:
-    """Lock an open file; returns False if another descriptor still holds the lock at the deadline.
-
-    Two descriptors also exclude each other within one process. Closing a descriptor releases its lock.
-
-    Args:
-        descriptor: Descriptor of the file; on NFS, an exclusive lock requires a writable one.
-    """
+    """Lock an open file; returns False if another descriptor still holds the lock at the deadline."""
+    # Two descriptors also exclude each other within one process. Closing a descriptor releases its lock.
     deadline = time.monotonic() + seconds
     while True:
         try:
@@ -55,13 +50,8 @@ def is_at(descriptor: int, path: Path) -> bool:
 
 
 def open_or_create(path: Path, flags: int) -> int:
-    """Open a file, or create it with its directory's read and write permissions, and return the descriptor.
-
-    All users who may change the directory may then open the file, whatever the umask.
-
-    Args:
-        path: File to open; a symbolic link is refused.
-    """
+    """Open a file, or create it with its directory's read and write permissions, and return the descriptor."""
+    # All users who may change the directory may then open the file, whatever the umask.
     flags |= os.O_CLOEXEC | os.O_NOFOLLOW
     try:
         with suppress(FileNotFoundError):
@@ -132,13 +122,8 @@ def _warn_of_missing_locks(folder: Path, reason: str) -> None:
 
 @contextmanager
 def staging_folder(parent: Path, prefix: str) -> Iterator[Path]:
-    """Create an empty folder to fill, and remove it afterwards unless it was published.
-
-    Abandoned folders with the same prefix are removed first.
-
-    Args:
-        parent: Folder to create it in, which is created if needed.
-    """
+    """Create an empty folder to fill, and remove it afterwards unless it was published."""
+    # Abandoned folders with the same prefix are removed first.
     parent.mkdir(parents=True, exist_ok=True)
     remove_abandoned(parent, prefix)
     folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
@@ -282,3 +267,9 @@ def write_cached(cached: Path, fill: Callable[[Path], None]) -> None:
         raise InputError(
             f"{cached.parent}: cannot store the exported encoder ({error}); set TAUGATE_CACHE to another folder"
         ) from error
+
+
+def check_releases_exist(releases: Path) -> None:
+    """Raise ReleaseError if there is no such directory."""
+    if not releases.is_dir():
+        raise ReleaseError(f"{releases}: no such directory; `taugate calibrate DATA --releases {releases}` creates it")

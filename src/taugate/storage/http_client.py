@@ -6,16 +6,17 @@ own; callers wait in their threads.
 """
 
 import asyncio
+import ipaddress
 import os
 import ssl
 import threading
 from collections.abc import Mapping
 from concurrent.futures import CancelledError
+from urllib.parse import urlsplit
 
 import httpx2
 
 from taugate.errors import InputError
-from taugate.storage.loopback import is_on_loopback
 
 _PROXY_VARIABLES = {"http_proxy", "https_proxy", "all_proxy"}
 
@@ -59,11 +60,7 @@ class HttpClient:
     def request(
         self, method: str, url: str, content: bytes, headers: Mapping[str, str], max_bytes: int, seconds: float
     ) -> tuple[int, Mapping[str, str], bytes]:
-        """Send one request; returns the status, headers and content of the reply. Callable in any thread.
-
-        Args:
-            max_bytes: Size of the largest valid reply.
-        """
+        """Send one request; returns the status, headers and content of the reply. Callable in any thread."""
         with self._changing:
             loop = self._running_loop()
             sending = asyncio.run_coroutine_threadsafe(
@@ -131,3 +128,16 @@ def _run(loop: asyncio.AbstractEventLoop) -> None:
 def _proxies() -> str:
     """Return the names of the environment variables that name a proxy, as they are spelt."""
     return ", ".join(name for name in os.environ if name.lower() in _PROXY_VARIABLES and os.environ[name])
+
+
+def is_on_loopback(url: str) -> bool:
+    """Return whether an http:// or https:// URL names a loopback address."""
+    # A proxy would resolve the address to its own machine and could read the request.
+    host = (urlsplit(url).hostname or "").rstrip(".")
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return bool((getattr(address, "ipv4_mapped", None) or address).is_loopback)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 from urllib.parse import urlsplit
 
@@ -58,13 +59,7 @@ class JsonEndpoint(HttpClient):
     """One URL that takes JSON by POST and replies with JSON."""
 
     def __init__(self, base: str, key: str | None, wording: EndpointWording) -> None:
-        """Prepare requests; sends none.
-
-        Args:
-            base: URL without `wording.path`, with which it may end.
-            key: API key, sent as a bearer token; None for none.
-            wording: How messages name the settings.
-        """
+        """Prepare requests; sends none; `key`: API key, sent as a bearer token; None for none."""
         self._wording, self._key = wording, key
         url = f"{_checked(base, wording).removesuffix(wording.path)}{wording.path}"
         check_key(key or "", wording.key)
@@ -158,6 +153,13 @@ def _checked(url: str, wording: EndpointWording) -> str:
     return url.rstrip("/")
 
 
+def url_and_key_file(environ: Mapping[str, str], url: str, key_file: str) -> tuple[str, Path | None]:
+    """Return an endpoint's URL and key file: the variable `url` may be URL,key_file=FILE, else `key_file` names it."""
+    address, _, path = f",{environ.get(url, '')}".partition(",key_file=")
+    path = path or environ.get(key_file, "")
+    return address.removeprefix(","), Path(path) if path else None
+
+
 def check_key(key: str, name: str) -> None:
     """Raise InputError, which names the key, if it cannot be sent in a header; httpx2 would repeat it in its error."""
     if key and not _KEY.fullmatch(key):
@@ -187,15 +189,10 @@ class Requests(Protocol):
 
 
 class PatientRequests:
-    """Requests of a job: they honour Retry-After, wait longer after each failure, and end after a number of attempts."""
+    """Requests of a job: they honour Retry-After, wait longer after each failure, and end after some attempts."""
 
     def __init__(self, endpoint: JsonEndpoint, *, tries: int, seconds: float, first_wait: float, resume: str) -> None:
-        """Send requests to an endpoint.
-
-        Args:
-            first_wait: Seconds before the second attempt.
-            resume: What to do after a failure, for the error.
-        """
+        """Send requests to an endpoint; `first_wait`: seconds before the second attempt."""
         self.endpoint = endpoint
         self._tries, self._seconds, self._first_wait, self._resume = tries, seconds, first_wait, resume
         self._not_before = 0.0  # no request before this time: a Retry-After applies to all requests

@@ -146,13 +146,8 @@ class Store:
 
     @contextmanager
     def _translated_errors(self, name: str, *, missing: bool = False) -> Iterator[None]:
-        """Raise exceptions of the store as ReleaseError or StoreError.
-
-        Every file system of fsspec has its own exceptions, and those of its HTTP client, without a common base.
-
-        Args:
-            missing: Whether FileNotFoundError is translated, too.
-        """
+        """Raise exceptions of the store as ReleaseError or StoreError."""
+        # Every file system of fsspec has its own exceptions, and those of its HTTP client, without a common base.
         try:
             yield
         except ReleaseError:

@@ -5,9 +5,9 @@ import pytest
 from scipy import stats
 
 from taugate.calibration.acceptance.accept import gate_settings
-from taugate.calibration.metrics.judging import ranking_outcomes
+from taugate.calibration.metrics.inputs import ranking_outcomes
 from taugate.calibration.progress import Job
-from taugate.calibration.settings.settings import CandidateSettings
+from taugate.calibration.settings import CandidateSettings
 from taugate.data.labelled_queries import LabelledQuery
 from taugate.errors import InputError
 from taugate.evidence.acceptance import GateCandidate, RankingOutcomes, gate_line, holm, judge

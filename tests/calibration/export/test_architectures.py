@@ -8,7 +8,7 @@ import pytest
 
 from taugate.calibration.encoding.source import exported_encoder
 from taugate.calibration.export import weights
-from taugate.calibration.export.probes import PROBES
+from taugate.calibration.export.model_folder import PROBES
 from taugate.calibration.export.weights import quantize
 from taugate.errors import EncoderError
 from taugate.release.encoder import MODEL

@@ -16,10 +16,9 @@ from safetensors.numpy import load_file, save_file
 
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, exported_encoder, model_folder, source_digest
 from taugate.calibration.export import encoders, weights
-from taugate.calibration.export.bert_folder import BertFolder, NeedsPyTorchError
+from taugate.calibration.export.bert import BertFolder, NeedsPyTorchError
 from taugate.calibration.export.encoders import GOLDEN, GOLDEN_PROBES, GOLDEN_REVISION
-from taugate.calibration.export.model_folder import ModelFolder
-from taugate.calibration.export.probes import PROBES
+from taugate.calibration.export.model_folder import PROBES, ModelFolder
 from taugate.errors import EncoderError
 from taugate.release.encoder import MODEL
 from taugate.retrieval.encoder.encoder import ExportedEncoder

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from taugate.calibration.encoding.input_options import InputOptions
+from taugate.calibration.encoding.encoder_options import InputOptions
 from taugate.calibration.encoding.source import exported_encoder
 from tests.calibration.export.architectures import EXPORTED, model_folder
 

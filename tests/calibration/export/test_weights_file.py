@@ -11,7 +11,7 @@ import pytest
 
 from taugate.calibration.encoding.source import exported_encoder
 from taugate.calibration.export import weights
-from taugate.calibration.export.probes import PROBES
+from taugate.calibration.export.model_folder import PROBES
 from taugate.calibration.export.weights import quantize
 from taugate.errors import ReleaseError
 from taugate.release.encoder import DATA, LAYOUT, MODEL

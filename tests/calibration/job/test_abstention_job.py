@@ -21,11 +21,6 @@ from tests.fake_encoder import write_fake_encoder
 ASKED = ("--max-answered", "0.2", "--max-empty", "0.2")
 
 
-@pytest.fixture
-def calibrate(capfd: pytest.CaptureFixture[str]) -> Capture:
-    return Capture(capfd)
-
-
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """120 answerable queries, each about a document of its own, and an encoder that finds it.

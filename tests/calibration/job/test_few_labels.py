@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from taugate.calibration.recalibration.settings import inherited_settings
+from taugate.calibration.recalibration.request import inherited_settings
 from taugate.cli import main as cli
 from taugate.data.generation.generate import generate_crops
 from taugate.registry.catalog import current_id
@@ -18,11 +18,6 @@ from taugate.retrieval.reader import load
 from tests.calibration.commands import Capture, arguments, refusal, small
 
 HEADER = "query-id\tcorpus-id\tscore"
-
-
-@pytest.fixture
-def calibrate(capfd: pytest.CaptureFixture[str]) -> Capture:
-    return Capture(capfd)
 
 
 def rows_of(data: Path, split: str = "test") -> dict[str, str]:

@@ -9,7 +9,7 @@ import pytest
 from taugate.cli import main as cli
 from taugate.release.layout import ENCODER_FOLDER
 from taugate.retrieval.encoder.encoder import ExportedEncoder
-from taugate.retrieval.index.files import load_index
+from taugate.retrieval.index.approximate import load_index
 from tests.oracle import Oracle, transcribe
 
 TOLERANCE = 1e-9

@@ -8,17 +8,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from taugate.calibration.relevance import probes
+from taugate.calibration import relevance
 from taugate.cli import main as cli
 from taugate.data.questions import off_topic_table
 from taugate.data.runs.recording import off_topic_run
 from taugate.registry.catalog import current_id, find, release_ids
-from taugate.release.layout import GOLDEN, MANIFEST, OUTCOMES, REFERENCE, RELEVANCE, REPORT
+from taugate.release.layout import EVIDENCE, GOLDEN, MANIFEST, OUTCOMES, REFERENCE, RELEVANCE, REPORT
 from taugate.release.manifest import RunManifest
 from taugate.release.queries import Reference
 from taugate.release.verify import verify
 from taugate.retrieval.gate import Gate, ScoredResult
-from taugate.retrieval.golden_results import read_golden_results
+from taugate.retrieval.golden import read_golden_results
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.words import query_terms
 from tests.calibration.commands import failure
@@ -68,7 +68,7 @@ def test_off_topic_run_gives_rho_of_corpus(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # A run has no texts, so it leaves out no question.
-    monkeypatch.setattr(probes, "seem_answered", lambda _, top, __: np.zeros(len(top), dtype=np.bool_))
+    monkeypatch.setattr(relevance, "seem_answered", lambda _, top, __: np.zeros(len(top), dtype=np.bool_))
     copy = shutil.copy(run, tmp_path / "dense.jsonl")
     off_topic_run_of(copy, run.parent / "releases")
     rule = ("--policy", "relative", "--max-loss", "0.05")
@@ -152,7 +152,7 @@ def test_release_of_a_run_has_no_encoder_index_or_random_scores(run_releases: Pa
     release = find(run_releases)
     written = verify(release)
     assert isinstance(written, RunManifest)
-    assert {*written.files} == {REFERENCE, OUTCOMES, REPORT, RELEVANCE, GOLDEN}
+    assert {*written.files} == {EVIDENCE, REFERENCE, OUTCOMES, REPORT, RELEVANCE, GOLDEN}
     stored = json.loads((release / "manifest.json").read_text(encoding="utf-8"))
     assert not {"encoder", "index", "isotropy", "query_set", "golden"} & {*stored}
     assert all("roe" not in metrics for metrics in stored["metrics"].values())

@@ -22,16 +22,14 @@ from taugate.release.manifest import Manifest
 from taugate.release.search_records import read_pairs
 from taugate.release.verify import verify_searchable
 from taugate.retrieval.documents.filters import OneOf
-from taugate.retrieval.engines.connect import EngineAccess
-from taugate.retrieval.folders import RerankerFolder
-from taugate.retrieval.loading import CorpusFolder
+from taugate.retrieval.engines.engine import EngineAccess
+from taugate.retrieval.explanation import explain_stages
+from taugate.retrieval.folders import CorpusFolder, RerankerFolder
 from taugate.retrieval.query import Query
 from taugate.retrieval.reader import load
 from taugate.retrieval.rerank.cross_encoder import CrossEncoder
 from taugate.retrieval.rerank.endpoint import reranker_endpoint
-from taugate.retrieval.rerank.late_interaction import LateInteraction, write_token_vectors
-from taugate.retrieval.rerank.token_encoder import TokenEncoder
-from taugate.retrieval.second_explanation import explain_stages
+from taugate.retrieval.rerank.late_interaction import LateInteraction, TokenEncoder, write_token_vectors
 from tests.calibration.update.corpora import mixed_changes, newer
 from tests.chunked_release import write_chunked_release
 from tests.fake_reranker import write_fake_reranker

@@ -7,7 +7,7 @@ from zlib import crc32
 import orjson
 import pytest
 
-from taugate.calibration.settings.settings import CalibrationSettings
+from taugate.calibration.settings import CalibrationSettings
 from taugate.cli import main as cli
 from taugate.errors import InputError
 from taugate.registry.catalog import find, release_ids

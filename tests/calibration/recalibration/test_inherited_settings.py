@@ -11,13 +11,13 @@ from taugate.calibration.acceptance.better_lists import PROVISIONAL_WEIGHT
 from taugate.calibration.encoding.source import RequestedEncoder
 from taugate.calibration.job.calibration import calibrate
 from taugate.calibration.progress import Job
-from taugate.calibration.recalibration.settings import (
+from taugate.calibration.recalibration.request import (
     inherited_encoder,
     inherited_settings,
     no_rule,
     with_traffic_labels,
 )
-from taugate.calibration.settings.settings import CalibrationSettings, CandidateSettings
+from taugate.calibration.settings import CalibrationSettings, CandidateSettings
 from taugate.errors import InputError
 from taugate.evidence.rules import GateSettings
 from taugate.release.manifest import Manifest

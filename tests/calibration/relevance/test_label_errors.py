@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from taugate.calibration.metrics.judging import judge_queries
-from taugate.calibration.relevance.model import estimate_relevance
+from taugate.calibration.metrics.inputs import judge_queries
+from taugate.calibration.relevance import estimate_relevance
 from taugate.calibration.report.questions import DoubtfulLabels, cross_fitted, doubtful_labels
 from taugate.data.labelled_queries import LabelledQuery
 from taugate.evidence.clusters import SamplingUnits

@@ -11,7 +11,7 @@ from taugate.calibration.encoding.source import RequestedEncoder
 from taugate.calibration.job.calibration import CalibrationRequest, run_stages
 from taugate.calibration.progress import Job
 from taugate.calibration.report.page import render
-from taugate.calibration.settings.settings import CalibrationSettings
+from taugate.calibration.settings import CalibrationSettings
 from taugate.calibration.study.outcomes import Calibrated
 from taugate.data.beir import Dataset
 from taugate.evidence.rules import ThresholdRule

@@ -11,7 +11,7 @@ import pytest
 from taugate.calibration.comparison.publish import Promotion
 from taugate.calibration.comparison.rule import QUANTITIES
 from taugate.calibration.progress import Job
-from taugate.calibration.settings.update import UpdateSettings
+from taugate.calibration.settings import UpdateSettings
 from taugate.calibration.update.job import update as update_release
 from taugate.data.beir import read_dataset
 from taugate.data.generation.near_misses import near_misses

@@ -7,8 +7,7 @@ from email.utils import format_datetime
 
 import pytest
 
-from taugate.data.generation.language_model import TRIES, ModelEndpoint
-from taugate.data.generation.paraphrase import ParaphrasePrompt
+from taugate.data.generation.language_model import TRIES, ModelEndpoint, ParaphrasePrompt
 from taugate.errors import InputError
 from tests.language_model import FakeModel, cut_off, fake_model, half_json, html, slow, status
 from tests.pace import at_most

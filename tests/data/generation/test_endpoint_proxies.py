@@ -5,10 +5,9 @@ from collections.abc import Iterator
 import pytest
 
 from taugate.data.generation import language_model as module
-from taugate.data.generation.language_model import ModelEndpoint
-from taugate.data.generation.paraphrase import ParaphrasePrompt
+from taugate.data.generation.language_model import ModelEndpoint, ParaphrasePrompt
 from taugate.errors import InputError
-from taugate.storage.loopback import is_on_loopback
+from taugate.storage.http_client import is_on_loopback
 from tests.language_model import FakeModel, fake_model
 from tests.loopback import free_port
 

@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from taugate.data.generation.language_model import LocalModel, packaged_model
-from taugate.data.generation.paraphrase import ParaphrasePrompt
-from taugate.data.generation.prompt import MAX_REPLY
+from taugate.data.generation.language_model import MAX_REPLY, LocalModel, ParaphrasePrompt, packaged_model
 from taugate.errors import InputError
 
 if find_spec("xllamacpp") is None:  # LocalModel imports it with threads that sleep instead of spinning

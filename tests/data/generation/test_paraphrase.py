@@ -2,8 +2,13 @@
 
 import pytest
 
-from taugate.data.generation.paraphrase import ParaphrasePrompt, paraphrases_by_model, paraphrases_by_rules
-from taugate.data.generation.prompt import Completion, query_in
+from taugate.data.generation.language_model import (
+    Completion,
+    ParaphrasePrompt,
+    paraphrases_by_model,
+    paraphrases_by_rules,
+    query_in,
+)
 from taugate.data.questions import QuestionRule
 from taugate.errors import InputError
 

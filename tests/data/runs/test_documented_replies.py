@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from taugate.data.runs.http_store import HttpStore
-from taugate.data.runs.presets import Names, preset
+from taugate.data.runs.presets import HttpStore, Names, preset
 from taugate.data.runs.search_request import StoreRequest, StoreSearch
 from taugate.errors import InputError
 from tests.loopback import LoopbackHTTPServer

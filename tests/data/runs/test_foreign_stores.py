@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from qdrant_client import QdrantClient, models
 
-from taugate.data.runs.http_store import HttpStore
-from taugate.data.runs.presets import Names, preset
+from taugate.data.runs.presets import HttpStore, Names, preset
 from taugate.data.runs.search_request import ExternalStore, StoreRequest, StoreSearch
 from taugate.errors import InputError
 from tests.data.runs.qdrant_local import COLLECTION, qdrant

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taugate.data.runs.http_store import _TIMEOUT, HttpStore
-from taugate.data.runs.presets import Names, preset
+from taugate.data.runs.presets import _TIMEOUT, HttpStore, Names, preset
 from taugate.data.runs.search_request import ExternalStore, StoreRequest, StoreSearch
 from taugate.errors import InputError
 from taugate.storage.http_client import AttemptFailed
@@ -186,7 +185,7 @@ def test_tries_of_request_share_its_deadline(monkeypatch: pytest.MonkeyPatch) ->
         raise AttemptFailed("it timed out")
 
     monkeypatch.setattr(store._http, "request", time_out)
-    monkeypatch.setattr("taugate.data.runs.http_store.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("taugate.data.runs.presets.time.monotonic", lambda: clock[0])
     with pytest.raises(ConnectionError, match="2 attempts failed, the last one as it timed out; the same command"):
         store.send("/find", {}, {})
     assert limits == [_TIMEOUT, _TIMEOUT - 40]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from taugate.data.queries import read_queries
-from taugate.data.runs.http_store import TRIES, HttpStore
+from taugate.data.runs.presets import TRIES, HttpStore
 from taugate.data.runs.recording import RunFile, add_run, read_run_queries, record_run
 from taugate.data.runs.run import Run
 from taugate.data.runs.search_request import StoreRequest, StoreSearch

@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from taugate.data.runs.judged_run import JudgedRun
-from taugate.data.runs.run import Run
+from taugate.data.runs.run import JudgedRun, Run
 from taugate.errors import InputError
 
 TREC = ["q1 Q0 d1 1 0.9 bm25", "q1 Q0 d2 2 0.5 bm25", "q2 Q0 d3 1 0.7 bm25", "q2 Q0 d1 2 0.7 bm25"]

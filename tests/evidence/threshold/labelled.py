@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 from scipy import stats
 
-from taugate.calibration.relevance.model import estimate_relevance
+from taugate.calibration.relevance import estimate_relevance
 from taugate.evidence.clusters import SamplingUnits
 from taugate.evidence.divisions import MIN_CALIBRATING, QueryRoles
 from taugate.evidence.ranking import ScoredQueries

@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 from taugate.errors import InputError
-from taugate.policy.background import Background
 from taugate.policy.names import PolicyKind
 from taugate.policy.policy import Policy
-from taugate.policy.relevance import FEATURES, Logistic, Relevance
+from taugate.policy.relevance import FEATURES, Background, Logistic, Relevance
 from taugate.retrieval.documents.filters import Filter, OneOf, Range, all_of
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import Document

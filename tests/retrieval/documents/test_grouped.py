@@ -6,9 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from taugate.policy.background import Background
 from taugate.policy.policy import Policy
-from taugate.policy.relevance import FEATURES, Logistic, Relevance
+from taugate.policy.relevance import FEATURES, Background, Logistic, Relevance
 from taugate.release.names import Kind
 from taugate.retrieval.documents.columns import Column, SortedValues
 from taugate.retrieval.documents.filters import OneOf, all_of, sort_key

@@ -12,8 +12,8 @@ import zaragoza_construction_faq
 from taugate.errors import EncoderError
 from taugate.release.encoder import CONFIG, MODEL, TOKENIZER
 from taugate.retrieval import hardware
+from taugate.retrieval.encoder.bert import Graph
 from taugate.retrieval.encoder.encoder import ExportedEncoder
-from taugate.retrieval.encoder.graph import Graph
 from tests.fake_encoder import DIMENSION, MAX_LENGTH, write_fake_encoder
 
 TEXTS = [entry["a"] for entry in zaragoza_construction_faq.load(lang="en")][:200]

@@ -12,9 +12,8 @@ import pytest
 
 from taugate.errors import EncoderError, EncoderUnavailable, TextRefused
 from taugate.release.encoder import CONFIG, Dialect, EncoderConfig, EndpointRecord
-from taugate.retrieval.encoder.encoder import ExportedEncoder
+from taugate.retrieval.encoder.encoder import KEY_FILE, URL, EndpointAccess, ExportedEncoder
 from taugate.retrieval.encoder.endpoint import max_reply_bytes, read_vectors
-from taugate.retrieval.encoder.endpoint_access import KEY_FILE, URL, EndpointAccess
 from taugate.retrieval.encoder.loading import load_encoder
 from tests.embedding_server import EmbeddingServer, dribbling, embedding_server, flooding, random_directions
 from tests.language_model import cut_off, html, slow, status

@@ -6,11 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from taugate.calibration.encoding.endpoint_source import EndpointOptions, endpoint_encoder
-from taugate.calibration.encoding.input_options import InputOptions
+from taugate.calibration.encoding.encoder_options import EndpointOptions, InputOptions, endpoint_encoder
 from taugate.data.generation.language_model import packaged_model
 from taugate.errors import EncoderUnavailable, InputError
-from taugate.retrieval.encoder.endpoint_access import EndpointAccess
+from taugate.retrieval.encoder.encoder import EndpointAccess
 from taugate.retrieval.encoder.loading import load_encoder
 
 xllamacpp = pytest.importorskip("xllamacpp", reason="needs the extra generate")

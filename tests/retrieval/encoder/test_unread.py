@@ -3,7 +3,7 @@
 import pytest
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-from taugate.retrieval.encoder.unread import UnreadCounter
+from taugate.retrieval.encoder.encoder import UnreadCounter
 
 WORD_PIECE = Tokenizer(models.WordPiece({"[UNK]": 0, "pump": 1, "##s": 2, "a": 3, "é": 4}, unk_token="[UNK]"))
 WORD_PIECE.normalizer = normalizers.BertNormalizer(strip_accents=True)

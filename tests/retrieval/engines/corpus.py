@@ -7,8 +7,14 @@ import numpy as np
 from taugate.release.engine import EngineRecord, GraphParameters
 from taugate.retrieval.documents.metadata import FieldTypes
 from taugate.retrieval.documents.store import Document
-from taugate.retrieval.engines.connect import SampleDigest, recorded_fields, sampled_positions, shard_digest
-from taugate.retrieval.engines.engine import Engine, Rows
+from taugate.retrieval.engines.engine import (
+    Engine,
+    Rows,
+    SampleDigest,
+    recorded_fields,
+    sampled_positions,
+    shard_digest,
+)
 from tests.vectors import unit
 
 N, D = 1500, 24

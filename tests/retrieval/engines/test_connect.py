@@ -6,13 +6,13 @@ import pytest
 
 from taugate import plugins
 from taugate.errors import InputError
-from taugate.retrieval.engines import connect
-from taugate.retrieval.engines.connect import engine_from_environment
+from taugate.retrieval.engines import engine
+from taugate.retrieval.engines.engine import engine_from_environment
 
 
 def test_urls_and_secret_from_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[tuple[list[str], str]] = []
-    monkeypatch.setattr(connect, "load_one", lambda group, name: lambda urls, secret: made.append((urls, secret)))
+    monkeypatch.setattr(engine, "load_one", lambda group, name: lambda urls, secret: made.append((urls, secret)))
     (tmp_path / "data").write_text("hunter2\n")
     (tmp_path / "token").symlink_to("data")  # as Kubernetes mounts it
     one, two = "postgresql://a@h/db", "postgresql:///db?host=/run/pg"

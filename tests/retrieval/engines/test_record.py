@@ -12,7 +12,7 @@ from taugate.release.engine import EngineRecord
 from taugate.retrieval.documents.filters import OneOf, Range
 from taugate.retrieval.documents.metadata import FieldTypes
 from taugate.retrieval.documents.store import Document
-from taugate.retrieval.engines.connect import field_types, recorded_fields
+from taugate.retrieval.engines.engine import field_types, recorded_fields
 from taugate.retrieval.engines.filters import FilterDialect, condition, date_key, filterable
 from tests.retrieval.engines.corpus import corpus
 

@@ -7,7 +7,7 @@ import pytest
 
 from taugate.errors import EngineUnavailable, InputError, ReleaseError
 from taugate.retrieval.documents.filters import OneOf
-from taugate.retrieval.engines.connect import open_verified
+from taugate.retrieval.engines.engine import open_verified
 from taugate.retrieval.engines.search import EngineIndex
 from tests.retrieval.engines.corpus import D, corpus, recorded, soon, upload
 from tests.retrieval.engines.dictionary_store import DictionaryStore

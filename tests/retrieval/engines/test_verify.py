@@ -4,8 +4,7 @@ import pytest
 
 from taugate.errors import ReleaseError
 from taugate.release.engine import EngineRecord
-from taugate.retrieval.engines.connect import open_verified
-from taugate.retrieval.engines.engine import CollectionState, Positions, Rows
+from taugate.retrieval.engines.engine import CollectionState, Positions, Rows, open_verified
 from tests.retrieval.engines.corpus import D, corpus, soon
 
 ROWS = corpus(9)

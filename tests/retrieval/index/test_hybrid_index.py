@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from taugate.policy.arrays import HybridVectors
 from taugate.release.names import Kind
 from taugate.retrieval.index import hybrid
-from taugate.retrieval.index.approximate import build
-from taugate.retrieval.index.files import load_index, save
+from taugate.retrieval.index.approximate import build, load_index, save
 from taugate.retrieval.index.flat import FaissIndex
 from taugate.retrieval.index.grouping import DocumentSearch
 from taugate.retrieval.index.hybrid import HybridIndex

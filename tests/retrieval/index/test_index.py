@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from taugate.errors import ReleaseError
-from taugate.retrieval.index.files import load_index, save
+from taugate.retrieval.index.approximate import load_index, save
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.vectors import rounding_bound
 from tests.vectors import unit

@@ -8,8 +8,7 @@ import pytest
 
 from taugate.errors import InputError
 from taugate.release.names import INDEX_KINDS, Kind
-from taugate.retrieval.index.approximate import ApproximateIndex, build, subset
-from taugate.retrieval.index.files import load_index, save
+from taugate.retrieval.index.approximate import ApproximateIndex, build, load_index, save, subset
 from tests.retrieval.drawn import KINDS, D, K, clustered
 from tests.vectors import unit
 

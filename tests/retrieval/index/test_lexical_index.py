@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from taugate.errors import ReleaseError
 from taugate.retrieval.index.lexical import LexicalIndex, share_of
-from taugate.retrieval.index.postings import K1, B
-from taugate.retrieval.index.words import query_terms, words
+from taugate.retrieval.index.words import K1, B, query_terms, words
 
 TEXTS = [
     "The oil crisis began in 1973, when OPEC proclaimed an oil embargo.",

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from taugate.release.names import Kind
-from taugate.retrieval.index.approximate import AnyIndex, build
-from taugate.retrieval.index.files import load_index, save
+from taugate.retrieval.index.approximate import AnyIndex, build, load_index, save
 from taugate.retrieval.index.flat import SPARE
 from taugate.retrieval.index.top_k import DocumentSubset, TopK
 from tests.retrieval.drawn import KINDS, D, K, N, clustered

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taugate.retrieval.index.postings import K1, B
-from taugate.retrieval.index.word_match import DocumentWords, split_sentences
-from taugate.retrieval.index.words import characters, words
+from taugate.retrieval.index.lexical import DocumentWords, split_sentences
+from taugate.retrieval.index.words import K1, B, characters, words
 from tests.document_words import document_words
 
 WORDS = ["oil", "crisis", "OPEC", "began", "in", "1973", "Straße", "été", "the", "the", "price"]

@@ -12,13 +12,14 @@ from taugate.release.layout import TOKEN_VECTORS
 from taugate.retrieval.encoder.bert import PRECISIONS
 from taugate.retrieval.rerank import late_interaction
 from taugate.retrieval.rerank.late_interaction import (
+    CONFIG,
     LateInteraction,
     StoredTokens,
+    TokenEncoder,
     TokenVectors,
     coded,
     write_token_vectors,
 )
-from taugate.retrieval.rerank.token_encoder import CONFIG, TokenEncoder
 from taugate.storage.tensors import read_tensors, write_tensors
 from tests.fake_token_encoder import DIMENSION, write_fake_token_encoder
 

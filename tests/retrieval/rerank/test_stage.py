@@ -14,8 +14,7 @@ from taugate.release.search_records import KnownPair
 from taugate.retrieval.documents.store import Document, DocumentStore, DocumentWriter
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.rerank.endpoint import endpoint_at
-from taugate.retrieval.rerank.reranker import TextReranker
-from taugate.retrieval.rerank.stage import Ranked, SecondStage, SecondStageRule
+from taugate.retrieval.rerank.stage import Ranked, SecondStage, SecondStageRule, TextReranker
 from tests.rerank_server import RerankServer
 
 TEXTS = ["aaaa", "b", "ccc", "dd", "e"]

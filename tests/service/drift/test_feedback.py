@@ -19,8 +19,8 @@ import pytest
 from taugate.data.traffic import learn_from_traffic
 from taugate.drift.query_log import LoggedJudgement, read_query_log
 from taugate.registry.catalog import find
-from taugate.retrieval.comparability import NotComparable
 from taugate.retrieval.documents.store import Document, DocumentStore, DocumentWriter
+from taugate.retrieval.query import NotComparable
 from taugate.service.drift import worker_store as module
 from taugate.service.drift.watch import _MAX_EARLIER, Feedback
 from taugate.service.drift.worker_store import FILE, WorkerStore
@@ -76,7 +76,7 @@ def test_batch_reply_can_be_judged(service: ServiceProcess) -> None:
 def test_unknown_query_id_is_404(service: ServiceProcess) -> None:
     status, body = judge(service, "0" * 32, "d1")
     assert (status, body["error"]["code"]) == (404, "not_found")
-    assert "TAUGATE_FEEDBACK_SECONDS" in body["error"]["message"]
+    assert "feedback_seconds of TAUGATE_DRIFT" in body["error"]["message"]
 
 
 def test_document_not_shown_is_422(service: ServiceProcess, reply: dict) -> None:

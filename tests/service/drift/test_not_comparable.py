@@ -12,12 +12,11 @@ import pytest
 from taugate.calibration.replay import read_log
 from taugate.data.traffic import NothingLearnedError, learn_from_traffic
 from taugate.drift.query_log import LoggedJudgement, LoggedQuery, read_query_log
-from taugate.retrieval.comparability import NotComparable
 from taugate.retrieval.documents.filter_schema import read_filter
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.explanation import explain
-from taugate.retrieval.query import Query
+from taugate.retrieval.query import NotComparable, Query
 from taugate.retrieval.reader import Release
 from taugate.retrieval.rerank.stage import SecondStage, SecondStageRule
 from taugate.retrieval.retriever import Retriever

@@ -387,3 +387,18 @@ def test_bodies_in_progress_are_limited(scenario: Callable[[Clients], Coroutine[
         await asyncio.wait_for(scenario(Clients()), 10)
 
     asyncio.run(run())
+
+
+def test_error_for_a_caller_of_problem_details_is_one(strict: httpx.Client) -> None:
+    headers = {"Accept": "application/problem+json, application/json;q=0.5"}
+    reply = strict.post("/search", json={"query": ""}, headers=headers)
+    assert (reply.status_code, reply.headers["content-type"]) == (422, "application/problem+json")
+    error = strict.post("/search", json={"query": ""}).json()["error"]
+    assert reply.json() == {
+        "type": "about:blank",
+        "title": "Unprocessable Entity",
+        "status": 422,
+        "detail": error["message"],
+        "code": "invalid",
+        "request_id": reply.headers["x-request-id"],
+    }

@@ -246,7 +246,7 @@ def test_service_imports_no_extras() -> None:
         "-X",
         "importtime",
         "-c",
-        "import taugate.service.app, taugate.cli.serve, taugate.retrieval.encoder.graph, onnxruntime",
+        "import taugate.service.app, taugate.cli.serve, taugate.retrieval.encoder.bert, onnxruntime",
     )
     assert done.returncode == 0, done.stderr
     imported = set(re.findall(r"^import time:.*\|\s+([\w.]+)$", done.stderr, re.MULTILINE))

@@ -220,7 +220,9 @@ def collected(releases: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
     """What a collector was sent, and the log, after some requests."""
     keys = write(tmp_path_factory.mktemp("keys") / "keys.json", ENTRIES)
     with Collector() as collector:
-        with ServiceProcess(releases, TAUGATE_OTLP_ENDPOINT=collector.url, TAUGATE_KEYS_FILE=str(keys)) as service:
+        environment = {"TAUGATE_OTLP_ENDPOINT": collector.url, "TAUGATE_KEYS_FILE": str(keys)}
+        opt_in = {"OTEL_SEMCONV_STABILITY_OPT_IN": "http, gen_ai_latest_experimental"}
+        with ServiceProcess(releases, **environment, **opt_in) as service:
             http, key = service.ready().http, bearer(APP)
             http.post("/search", json={"query": "traced"}, headers=key | {"traceparent": SAMPLED})
             http.post("/search", json={"query": "not sampled"}, headers=key | {"traceparent": UNSAMPLED})
@@ -251,7 +253,9 @@ def test_request_span_has_stage_spans(collected: tuple[list[Span], str]) -> None
     assert line["trace_id"] == TRACE
     stages = sorted((span for span in spans if span.parent_id == request.span_id), key=lambda span: span.ended)
     assert [span.name for span in stages] == ["encode", "search", "cut"]
-    assert all(span.trace_id == TRACE and span.attributes == {"taugate.queries": 1} for span in stages)
+    assert all(span.trace_id == TRACE and span.attributes["taugate.queries"] == 1 for span in stages)
+    operations = [span.attributes.get("gen_ai.operation.name") for span in stages]
+    assert operations == ["embeddings", "retrieval", None]
     for before, after in itertools.pairwise([request, *stages]):
         assert before.ended <= after.ended or before is request
         assert request.began <= after.began <= after.ended <= request.ended

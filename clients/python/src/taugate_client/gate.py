@@ -28,7 +28,7 @@ class Gate:
         try:
             from taugate.errors import InputError, TaugateError
             from taugate.registry.catalog import find
-            from taugate.registry.signing import trusted_keys
+            from taugate.registry.writer import trusted_keys
             from taugate.retrieval import gate
         except ModuleNotFoundError as error:
             raise InvalidConfiguration(

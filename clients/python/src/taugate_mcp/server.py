@@ -1,4 +1,4 @@
-"""The MCP server and its two tools, `search` and `feedback`."""
+"""The MCP server and its four tools: `search`, `explain`, `gate` and `feedback`."""
 
 from importlib.metadata import version
 from typing import Annotated, Any
@@ -9,9 +9,19 @@ from mcp.server.mcpserver.tools import Tool
 from mcp_types import CallToolResult, InputRequiredResult, TextContent, ToolAnnotations
 from pydantic import Field, ValidationError
 
-from taugate_client import AsyncTaugateClient, TaugateError
+from taugate_client import AsyncTaugateClient, ExplainOptions, TaugateError
 from taugate_client.retrieval import options, tighten
-from taugate_mcp.replies import FeedbackReply, SearchReply, error_in_words, search_reply
+from taugate_mcp.replies import (
+    ExplainReply,
+    FeedbackReply,
+    GateReply,
+    ScoredResult,
+    SearchReply,
+    error_in_words,
+    explain_reply,
+    gate_reply,
+    search_reply,
+)
 
 _INSTRUCTIONS = (
     "Search the documents before you answer a question about them. An empty result is an answer: no passage is similar "
@@ -21,6 +31,14 @@ _INSTRUCTIONS = (
 _SEARCH = (
     "Search the documents for passages that answer a question. Only passages that pass a calibrated similarity "
     "threshold are returned, so there may be none; `note` then says why and what to do."
+)
+_EXPLAIN = (
+    "Say why `search` returns, or does not return, a document for a question: its rank, its score, the threshold and "
+    "the rule that decided. Use it if a document that you or the user expect is missing."
+)
+_GATE = (
+    "Keep those results of another search that pass a threshold calibrated for it, such as memories or passages of a "
+    "tool of yours. Pass them best first, with their scores. It needs a service that was calibrated for that search."
 )
 _FEEDBACK = (
     "Judge whether a passage that `search` returned answers its question. Use it if the user or the task has shown "
@@ -84,6 +102,24 @@ def make_server(client: AsyncTaugateClient) -> TaugateMCPServer:
         reply = await client.search(query, **options(k, filter))
         return search_reply(reply, tighten(reply, threshold))
 
+    async def explain(
+        query: Annotated[str, Field(min_length=1, description="the question, as it was searched")],
+        document_id: Annotated[str, Field(min_length=1, description="id of a passage, or of the document")],
+        k: Annotated[int | None, Field(ge=1, description="as in the search; omit it if it was omitted there")] = None,
+        filter: _Filter = None,
+    ) -> ExplainReply:
+        chosen: ExplainOptions = {"k": k, "filter": filter}
+        return explain_reply(await client.explain(query, document_id, **chosen))
+
+    async def gate(
+        results: Annotated[list[ScoredResult], Field(description="results of the other search, best first")],
+        query: Annotated[str | None, Field(min_length=1, description="the question, if it may be logged")] = None,
+        k: Annotated[
+            int | None, Field(ge=1, description="number of results to consider; omit it for the calibrated number")
+        ] = None,
+    ) -> GateReply:
+        return gate_reply(await client.gate([result.model_dump() for result in results], query=query, k=k))
+
     async def feedback(
         query_id: Annotated[str, Field(min_length=1, description="query_id of the reply that contained the passage")],
         document_id: Annotated[str, Field(min_length=1, description="id or document_id of the passage")],
@@ -96,6 +132,8 @@ def make_server(client: AsyncTaugateClient) -> TaugateMCPServer:
     judges = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
     tools = [
         Tool.from_function(search, title="Search documents", description=_SEARCH, annotations=reads),
+        Tool.from_function(explain, title="Explain a result", description=_EXPLAIN, annotations=reads),
+        Tool.from_function(gate, title="Gate other results", description=_GATE, annotations=reads),
         Tool.from_function(feedback, title="Judge a passage", description=_FEEDBACK, annotations=judges),
     ]
     for tool in tools:

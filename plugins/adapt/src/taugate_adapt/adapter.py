@@ -36,8 +36,6 @@ class Checkpoint:
     """The adapter after some steps.
 
     Attributes:
-        step: Number of steps.
-        loss: Loss of the pairs before the last step.
         weight: (d, d) float32.
     """
 
@@ -55,7 +53,6 @@ class ContrastivePairs:
         documents: (m, d) float32.
         answers: (n,) int64, rows of `documents`.
         ignored: (n, m), true if a further document answers the query or may do so; it is not a negative.
-        keeps_documents: Whether only queries pass the matrix.
     """
 
     queries: torch.Tensor
@@ -66,13 +63,7 @@ class ContrastivePairs:
 
     @classmethod
     def draw(cls, learned_from: PairedTexts, rng: np.random.Generator, *, keeps_documents: bool = False) -> Self:
-        """Draw one answer for each query, and mine hard negatives.
-
-        Args:
-            learned_from: Queries and documents to learn from.
-            rng: Generator that draws queries if there are too many, answers and negatives.
-            keeps_documents: Whether only queries pass the matrix.
-        """
+        """Draw one answer for each query, and mine hard negatives."""
         pairs = learned_from.take(np.sort(rng.permutation(len(learned_from.queries))[:_MAX_PAIRS]))
         answers = np.array([rng.choice(relevant) for relevant in pairs.relevant])
         negatives = pairs.mine(_HARD_NEGATIVES, rng)
@@ -127,7 +118,6 @@ def fit(pairs: ContrastivePairs, steps: int) -> Iterator[Checkpoint]:
     The same pairs and steps give the same bits on the same machine.
 
     Args:
-        pairs: Pairs to learn from.
         steps: Number of steps. It stops early, before a checkpoint, if the loss is no longer a finite number.
     """
     weight = pairs.identity()
@@ -181,7 +171,6 @@ def append_map(model: SentenceTransformer, learned: LinearMap | None) -> None:
     components comes before it, because the map is of the truncated vectors.
 
     Args:
-        model: Model from which the map was learned.
         learned: The map, None without a map.
     """
     if learned is None:

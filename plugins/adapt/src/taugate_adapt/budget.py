@@ -17,14 +17,14 @@ from taugate.release.encoder import Role
 from taugate.retrieval.documents.store import DocumentStore
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate_adapt.encoder_trainer import EncoderTrainer
-from taugate_adapt.pairs import AdaptationQueries
-from taugate_adapt.parts import TRAIN
+from taugate_adapt.pairs import TRAIN, AdaptationQueries
 from taugate_adapt.recipes import LearnedRecipes
-from taugate_adapt.settings import AdaptationSettings, Recipe
-from taugate_adapt.training.plan import (
+from taugate_adapt.settings import (
     BATCHES,
     MIN_STEPS,
+    AdaptationSettings,
     NothingToLearn,
+    Recipe,
     StagePlan,
     TextSeconds,
     TimeBudget,
@@ -63,16 +63,7 @@ def plan_within(
     """Fix the steps of every recipe.
 
     Args:
-        settings: Settings with recipe and budget.
-        trainer: Trainer of the encoder.
-        linear: The linear recipes with their results.
-        linear_seconds: Duration of the linear recipes.
-        work: Digest of everything that determines the result.
         untrainable: Why no weights can be trained, None if they can.
-
-    Raises:
-        EncoderError: If the only requested recipe cannot be trained.
-        NothingToLearn: If the data set has nothing to learn from for the only requested recipe.
     """
     recipes, merges = _STAGES[settings.recipe], settings.recipe in {"auto", "merge"}
     if untrainable is not None:
@@ -114,10 +105,6 @@ class _Planner:
     """Allocates the remaining time to one recipe after the other.
 
     Attributes:
-        remaining: The remaining time.
-        stages: Plans of the recipes that it covers.
-        weights: Weights of merging that it covers.
-        left_out: Why recipes were left out, by their names.
         bfloat16: Whether training in bfloat16 is faster, None before the first recipe was timed.
     """
 
@@ -133,12 +120,7 @@ class _Planner:
         self.bfloat16: bool | None = None
 
     def plan(self, recipe: RecipeName) -> None:
-        """Measure the speed of a recipe over a few steps, and give it a share of the budget.
-
-        Raises:
-            EncoderError: If the only requested recipe cannot be trained.
-            NothingToLearn: If the data set has nothing to learn from for the only requested recipe.
-        """
+        """Measure the speed of a recipe over a few steps, and give it a share of the budget."""
         trainer, remaining, batches = self._trainer, self.remaining, _batches(recipe, self._trainer)
         # A recipe costs more than the previous one; one that is too expensive anyway is not timed.
         if not remaining.covers(_TIMING_SECONDS + MIN_STEPS * batches[-1] * self._example):
@@ -168,12 +150,7 @@ class _Planner:
 
 
 def example_seconds(step_seconds: Callable[[bool], float], bfloat16: bool | None = None) -> tuple[float, bool]:
-    """Return the time of a training example in the faster of float32 and bfloat16, and whether that is bfloat16.
-
-    Args:
-        step_seconds: Measures a step of TIMED, in bfloat16 if its argument is true.
-        bfloat16: The format, if it is known.
-    """
+    """Return the time of a training example in the faster of float32 and bfloat16, and whether that is bfloat16."""
     seconds, fast = step_seconds(bool(bfloat16)), bool(bfloat16)
     if bfloat16 is None and may_be_faster():
         other = step_seconds(True)

@@ -14,7 +14,7 @@ from taugate.release.adaptation import AdaptationRecord, PairsRecord, RerankerAd
 from taugate_adapt.settings import AdaptationSettings
 
 if TYPE_CHECKING:
-    from taugate.data.generation.prompt import LanguageModel
+    from taugate.data.generation.language_model import LanguageModel
 
 _NOT_ACCEPTED = 4
 _SCORES = {"rerank": "cross-encoder", "late-interaction": "similarity of token vectors"}
@@ -30,11 +30,7 @@ class AdaptOptions(ModelOptions, AdaptationSettings):
     as_json: AsJson = False
 
     def writer(self) -> "LanguageModel | None":
-        """Return the language model that paraphrases, or None if rules do.
-
-        Raises:
-            InputError: If an option of language models is given with rules.
-        """
+        """Return the language model that paraphrases, or None if rules do."""
         if self.paraphrases != "rules":
             return self.language_model("--paraphrases", self.paraphrases)
         part(ModelOptions, self).refuse_model("rules use no model; add --paraphrases local or --paraphrases endpoint")
@@ -147,14 +143,13 @@ def _points(share: float) -> str:
     return f"{round(100 * share, 1) + 0.0:+.1f}"  # never -0.0
 
 
-_KEYS = (
-    *("split", "eval_split", "relevant_from", "seed", "keep_documents", "lexical"),
-    *("paraphrases", "endpoint", "model"),
-)
+_KEYS = (*("eval_split", "relevant_from", "seed", "keep_documents"), *("lexical", "paraphrases", "endpoint", "model"))
 command = command_of(
     "adapt",
     run,
     AdaptOptions,
     keys=_KEYS,
-    budget=Appearance("TIME_OR_STEPS"), relevant_from=Appearance("GRADE"), lexical=LEXICAL
+    budget=Appearance("TIME_OR_STEPS"),
+    relevant_from=Appearance("GRADE"),
+    lexical=LEXICAL,
 )

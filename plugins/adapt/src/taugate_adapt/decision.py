@@ -25,9 +25,8 @@ from taugate.calibration.comparison.measures import (
     power_law_record,
 )
 from taugate.calibration.metrics.embeddings import isotropy, separation
-from taugate.calibration.metrics.inputs import DeepFigures, clusters
-from taugate.calibration.metrics.judging import judge_queries
-from taugate.calibration.settings.settings import CalibrationSettings, LexicalChoice
+from taugate.calibration.metrics.inputs import DeepFigures, clusters, judge_queries
+from taugate.calibration.settings import CalibrationSettings, LexicalChoice
 from taugate.data.labelled_queries import LabelledQuery
 from taugate.evidence.acceptance import GateCandidate, RankingOutcomes, judge
 from taugate.evidence.clusters import SamplingUnits
@@ -56,10 +55,7 @@ class ComparedEncoders:
     """The encoders that are compared, on the corpus and its unseen queries.
 
     Attributes:
-        queries: Unseen queries.
         trials: Searches of these queries by the base encoder, under "base", and by each recipe, under its name.
-        k: K, the number of results.
-        seed: Seed of the draws.
     """
 
     queries: Sequence[LabelledQuery]
@@ -73,8 +69,6 @@ class ComparedEncoders:
         """Compute the measures of the papers.
 
         Args:
-            chosen: Name of the chosen recipe.
-            paraphrased: Queries with paraphrases.
             before: Vectors of these queries and of the general set by the base encoder.
             after: Vectors of these queries and of the general set by the chosen encoder.
         """
@@ -101,12 +95,7 @@ class ComparedEncoders:
         )
 
     def row(self, name: str, trial: SearchTrial) -> EncoderRow:
-        """Measure one encoder as calibration would: bootstraps, papers' τ, COE and ROE.
-
-        Args:
-            name: Name of the row.
-            trial: The encoder's search of the unseen queries.
-        """
+        """Measure one encoder as calibration would: bootstraps, papers' τ, COE and ROE."""
         settings = CalibrationSettings(k=self.k, seed=self.seed)
         units = SamplingUnits.from_clusters(clusters(self.queries))
         rng = np.random.default_rng([self.seed, _STREAM])
@@ -159,11 +148,7 @@ class EncoderDecision:
     """The gate's decision.
 
     Attributes:
-        gate: A record of each recipe tried.
-        chosen: Record of the chosen recipe.
-        accepted: Whether the chosen recipe is accepted.
         reason: Why it is not accepted, with a remedy, None if it is.
-        recall: recall@100 of the unseen queries.
         trials: Searches of these queries by the base encoder, under "base", and by each recipe tried.
         lexical_weight: Weights of the lexical share with the base encoder and with the chosen recipe; None if the score
             is the cosine.
@@ -184,13 +169,7 @@ class EncoderDecision:
 
     @classmethod
     def decide(cls, pairs: EncodedPairs, learned: LearnedRecipes, lexical: LexicalChoice) -> "EncoderDecision":
-        """Search the complete corpus for each unseen query, with the base encoder and with each recipe, and test them.
-
-        Args:
-            pairs: Queries and documents, encoded by the base encoder.
-            learned: Recipes to test.
-            lexical: Weight of the lexical share, `off` or `auto`.
-        """
+        """Search the whole corpus for each unseen query, with the base encoder and each recipe, and test them."""
         units = SamplingUnits.from_clusters(clusters(pairs.queries.unseen))
         base, weights = _weighted_base(pairs, lexical, units)
         searches = [
@@ -255,13 +234,7 @@ def _weighted(trial: SearchTrial, lexical: LexicalPart | None, weights: Sequence
 def judge_adapted(
     base: RankingOutcomes, tried: Sequence[tuple[str, RankingOutcomes]], units: SamplingUnits
 ) -> list[GateRecord]:
-    """Test all recipes together, and return a record for each.
-
-    Args:
-        base: Outcomes of the q unseen queries with the base encoder.
-        tried: Name of each recipe, and its outcomes of the same queries.
-        units: Sampling units of the queries.
-    """
+    """Test all recipes together, and return a record for each."""
     level = 1 - (1 - CONFIDENCE) / len(tried)
     gate = GateSettings(default_margin(MARGIN, min_detectable_loss(units, level)), CONFIDENCE)
     candidates = [GateCandidate(name, "adaptation", outcomes) for name, outcomes in tried]
@@ -283,13 +256,7 @@ def _reason(record: GateRecord, units: SamplingUnits, *, better: bool) -> str:
 
 
 def why_refused(record: GateRecord, units: SamplingUnits, instead: str) -> str:
-    """State why the gate refuses what was trained, and what would help.
-
-    Args:
-        record: Record of the gate.
-        units: Sampling units of the unseen queries.
-        instead: What to keep.
-    """
+    """State why the gate refuses what was trained, and what would help."""
     gain, loss = -record.ndcg.loss.mean, record.accuracy.loss.mean
     if gain <= 0:
         return f"NDCG@10 falls by {-gain:.4f} on unseen queries; keep {instead}, or learn from more queries"

@@ -13,17 +13,16 @@ import numpy as np
 
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.source import is_exported
-from taugate.calibration.metrics.judging import relevant_passages
+from taugate.calibration.metrics.inputs import relevant_passages
 from taugate.calibration.progress import Job
 from taugate.errors import EncoderError, InputError
 from taugate.release.adaptation import RecipeName, StageRecord
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.storage.folders import publish_folder, staging_folder
 from taugate_adapt.linear import LinearMap
-from taugate_adapt.parts import TRAIN
+from taugate_adapt.pairs import TRAIN
 from taugate_adapt.recipes import EncodedPairs, LearnedRecipes, TriedRecipe
-from taugate_adapt.settings import writing_to
-from taugate_adapt.training.plan import StagePlan
+from taugate_adapt.settings import StagePlan, writing_to
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -41,17 +40,7 @@ RATES = {"layers": 1e-4, "ft": 2e-5, "pt": 5e-5}
 
 @dataclass(frozen=True)
 class EncoderTrainer:
-    """Trains recipes that change the encoder's own weights.
-
-    Attributes:
-        pairs: Queries and documents, encoded by the base encoder.
-        encoder: The base encoder.
-        base: Name of the base, for messages.
-        model: Folder of the base.
-        work: Folder of the unfinished work.
-        seed: Seed of every random choice.
-        job: Shows the progress.
-    """
+    """Trains recipes that change the encoder's own weights."""
 
     pairs: EncodedPairs
     encoder: ExportedEncoder
@@ -91,15 +80,7 @@ class EncoderTrainer:
         """Train a recipe, and return the model and the record of each stage; reuses the results of a killed run.
 
         Args:
-            recipe: Recipe that trains through the encoder.
-            start: Recipe to start from, except for pre-training, which starts from the base.
-            stage_plan: Steps of each stage.
             ended: Takes the duration of each step, and returns whether it was the last one; None for all steps.
-            bfloat16: Whether products are computed in bfloat16.
-
-        Raises:
-            EncoderError: If the base cannot be trained or a loss is not a finite number.
-            InputError: If the folder cannot be written.
         """
         from taugate_adapt.training.run import TrainingRun
 
@@ -138,12 +119,7 @@ class EncoderTrainer:
         return seconds
 
     def lower_layers_seconds(self, texts: Sequence[str], *, bfloat16: bool) -> float:
-        """Return the mean time per text of the frozen layers, in seconds.
-
-        Args:
-            texts: Texts to time, distinct or not.
-            bfloat16: Whether products are computed in bfloat16.
-        """
+        """Return the mean time per text of the frozen layers, in seconds."""
         from taugate_adapt.training.run import TrainingRun
         from taugate_adapt.training.upper_layers import LAYERS, LowerStates
 
@@ -175,7 +151,7 @@ class EncoderTrainer:
 
         schedule = Schedule(stage_plan.steps, stage_plan.batch, RATES[stage])
         if stage == "pt":
-            from taugate_adapt.training.pretraining import corpus_sentences, pretrain
+            from taugate_adapt.training.fine_tuning import corpus_sentences, pretrain
 
             texts = [*corpus_sentences(self.pairs.corpus, self.pairs.queries.parts.passages(TRAIN))]
             return pretrain(model, self.base, texts, run, schedule)
@@ -201,14 +177,7 @@ class EncoderTrainer:
         """Encode everything with a trained model, and choose its map: none, the previous one, or a newly fitted one.
 
         Args:
-            name: Name of the recipe.
-            model: Trained model.
-            folder: Name of the folder in `work` for the model's files.
             before: Recipe whose map was used during training, None if there was no map.
-            steps: Training steps of the adapter.
-
-        Raises:
-            InputError: If the folder cannot be written.
         """
         transformer, pairs = self._encode(model, self.work / folder)
         fitted = LearnedRecipes.try_linear(pairs, "auto", self.seed, steps, Job()).chosen
@@ -240,16 +209,7 @@ class EncoderTrainer:
 
 
 def check_trainable(model: Path, base: str) -> None:
-    """Check that the weights of a base can be trained.
-
-    Args:
-        model: Folder of the base.
-        base: Name of the base, for messages.
-
-    Raises:
-        InputError: If the extra `training` is not installed.
-        EncoderError: If the base cannot be trained.
-    """
+    """Check that the weights of a base can be trained."""
     check_weights(model, base, ", or choose --recipe adapter")
     from taugate.calibration.export.torch_model import load_model
     from taugate_adapt.training.upper_layers import transformer_layers
@@ -258,17 +218,7 @@ def check_trainable(model: Path, base: str) -> None:
 
 
 def check_weights(model: Path, base: str, instead: str) -> None:
-    """Check that a base has weights, and that what trains them is installed.
-
-    Args:
-        model: Folder of the base.
-        base: Name of the base, for messages.
-        instead: What else the user can do, the end of a sentence.
-
-    Raises:
-        InputError: If the extra `training` is not installed.
-        EncoderError: If the base is an exported graph.
-    """
+    """Check that a base has weights, and that what trains them is installed."""
     if missing := [name for name in ("accelerate", "datasets") if find_spec(name) is None]:
         raise InputError(
             f"{missing[0]} is not installed, and training through the encoder needs it: pip install "

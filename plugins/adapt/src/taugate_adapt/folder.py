@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
 from taugate.calibration.encoding.source import is_exported
-from taugate.calibration.export.probes import depends_on_company, write_config
+from taugate.calibration.export.model_folder import depends_on_company, write_config
 from taugate.calibration.export.torch_model import load_model, refuse_unknown_modules
 from taugate.errors import EncoderError, InputError
 from taugate.policy.arrays import Float32
@@ -28,7 +28,7 @@ from taugate.release.adaptation import ADAPTATION, DOCUMENTS, AdaptationRecord
 from taugate.release.encoder import DATA, MODEL, TOKENIZER
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.encoder.loading import load_encoder
-from taugate.retrieval.loading import EncoderFolder
+from taugate.retrieval.folders import EncoderFolder
 from taugate.storage.files import disk_failure, set_mode, sha256_file, write_synced
 from taugate.storage.folders import link_or_copy, staging_folder
 from taugate_adapt.adapter import adapted_model
@@ -46,10 +46,6 @@ def fold_linear_map(source: Path, weight: Float32, bias: Float32, target: Path) 
         source: ONNX file to read, with one output, (batch, d) float32.
         weight: A, (e, d) float32.
         bias: b, (e,) float32.
-        target: ONNX file to write.
-
-    Raises:
-        EncoderError: If the graph has more or less than one output, or reads its weights from a file other than DATA.
     """
     model = onnx.load(source, load_external_data=False)
     entries = (entry for tensor in model.graph.initializer for entry in tensor.external_data)
@@ -106,14 +102,7 @@ def _nodes(prefix: str, output: str) -> Iterator[onnx.NodeProto]:
 
 
 def check_target(target: Path) -> None:
-    """Check before the work that the encoder can be written.
-
-    Args:
-        target: Folder to create.
-
-    Raises:
-        InputError: If the folder exists already or cannot be created.
-    """
+    """Check before the work that the encoder can be written."""
     try:
         if target.is_symlink() or target.exists():
             raise InputError(f"{target}: exists already; name another folder with --to, or remove this one")
@@ -136,16 +125,8 @@ def write_encoder(
     """Write the encoder and its record, either both or neither.
 
     Args:
-        base: Folder of the base encoder.
-        name: Name of the base, for messages.
         learned: The map, None without a map.
-        record: Record for adaptation.json.
-        target: Folder to create.
         exported: Graph of the base, which is copied if the map leaves documents unchanged.
-
-    Raises:
-        EncoderError: If the base has modules that cannot be served.
-        InputError: If the folder cannot be written.
     """
     if learned is not None and is_exported(base):
         write = _folded(base, learned, record)
@@ -162,15 +143,7 @@ def write_encoder(
 
 
 def write_folder(target: Path, write: Callable[[Path], None]) -> None:
-    """Create a folder atomically: with all of its files, or not at all.
-
-    Args:
-        target: The folder.
-        write: Writes its files into an empty folder.
-
-    Raises:
-        InputError: If the folder cannot be written.
-    """
+    """Create a folder atomically: with all of its files, or not at all."""
     try:
         with staging_folder(target.absolute().parent, f".{target.name}-") as staging:
             write(staging)

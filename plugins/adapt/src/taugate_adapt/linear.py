@@ -30,7 +30,6 @@ class LinearMap:
     Attributes:
         weight: A, (d, d) float32.
         bias: b, (d,) float32.
-        keeps_documents: Whether only queries pass the map.
     """
 
     weight: Float32

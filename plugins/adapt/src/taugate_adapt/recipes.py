@@ -10,7 +10,7 @@ import numpy as np
 from taugate.calibration.acceptance.baseline import SearchTrial
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.corpus import encode
-from taugate.calibration.metrics.judging import relevant_passages
+from taugate.calibration.metrics.inputs import relevant_passages
 from taugate.calibration.progress import Job
 from taugate.data.labelled_queries import LabelledQuery
 from taugate.errors import InputError
@@ -22,8 +22,7 @@ from taugate.release.adaptation import RecipeName, RecipeTrial, TrainingRecord, 
 from taugate.retrieval.documents.store import DocumentStore
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate_adapt.linear import CENTRINGS, EXPONENTS, LinearMap, PrincipalComponents
-from taugate_adapt.pairs import AdaptationQueries, PairedTexts
-from taugate_adapt.parts import TRAIN
+from taugate_adapt.pairs import TRAIN, AdaptationQueries, PairedTexts
 from taugate_adapt.settings import Recipe
 
 _STREAM = 3  # random stream of the seed for the pairs of the adapter
@@ -34,12 +33,10 @@ class EncodedPairs:
     """Documents and queries, encoded.
 
     Attributes:
-        queries: The queries of each part.
         documents: (N, d) float32 vectors of the documents.
         train: (n, d) float32 vectors of the training queries.
         validation: (n, d) float32 vectors of the validation queries.
         unseen: (n, d) float32 vectors of the unseen queries.
-        corpus: The documents themselves.
     """
 
     queries: AdaptationQueries
@@ -58,15 +55,7 @@ class EncodedPairs:
         cache: EmbeddingCache,
         job: Job,
     ) -> Self:
-        """Encode documents and queries, or read their embeddings from a cache.
-
-        Args:
-            corpus: The documents.
-            queries: Queries of the three parts.
-            encoder: Encoder that embeds.
-            cache: Cache of this encoder.
-            job: Shows the progress.
-        """
+        """Encode documents and queries, or read their embeddings from a cache."""
 
         def of_queries(part: Sequence[LabelledQuery]) -> Float32:
             return encode(encoder, (query.text for query in part), len(part), "query", cache, job).vectors
@@ -114,13 +103,9 @@ class TriedRecipe:
     """A recipe with its best result on the validation queries.
 
     Attributes:
-        name: Name of the recipe.
         learned: Map that includes all previous recipes, None without a map.
         per_query: (v,) float64, NDCG@10 of each validation query.
-        whitening: Whitening in the map.
-        pairs: Queries and documents encoded by the recipe's transformer.
         transformer: Folder of a model whose weights were trained, None if they are those of the base.
-        merge_weight: Weight of the trained weights in a merge.
     """
 
     name: RecipeName
@@ -148,11 +133,6 @@ class LearnedRecipes:
     """The results of the recipes.
 
     Attributes:
-        tried: Recipes in the order in which they were tried.
-        chosen: The chosen recipe.
-        steps: Gradient steps of the adapter that the budget allowed.
-        base: NDCG@10 of the base encoder on the validation queries.
-        curve: NDCG@10 of every candidate.
         training: Record of training through the encoder, None if there was none.
     """
 
@@ -177,15 +157,7 @@ class LearnedRecipes:
         """Whiten, and learn the adapter on top of that, within the recipe and the time.
 
         Args:
-            pairs: Encoded queries and documents.
-            recipe: Requested recipe.
-            seed: Seed of the pairs.
             steps: Gradient steps of the adapter, or a function that returns the remaining seconds, which then decide.
-            job: Reports a line for each recipe.
-            keep_documents: Learn the adapter for queries alone, without whitening.
-
-        Raises:
-            InputError: If no recipe can be learned.
         """
         before = pairs.validate(None)
         base = float(before.mean())

@@ -17,7 +17,7 @@ from taugate.calibration.comparison.measures import encode_with
 from taugate.calibration.encoding.source import model_folder
 from taugate.calibration.metrics.inputs import clusters
 from taugate.calibration.progress import Job
-from taugate.calibration.settings.settings import CandidateSettings
+from taugate.calibration.settings import CandidateSettings
 from taugate.calibration.study.reranked import RerankedCandidates, score_pairs
 from taugate.data.labelled_queries import LabelledQuery
 from taugate.evidence.clusters import SamplingUnits
@@ -25,25 +25,31 @@ from taugate.evidence.rules import GateSettings
 from taugate.release.adaptation import RERANKER_ADAPTATION, RerankerAdaptation, StageRecord
 from taugate.release.encoder import MODEL
 from taugate.retrieval.documents.store import DocumentStore
+from taugate.retrieval.encoder.bert import Graph
 from taugate.retrieval.encoder.encoder import ExportedEncoder
-from taugate.retrieval.encoder.graph import Graph
 from taugate.retrieval.hardware import processors
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.rerank.reranker import Reranker
-from taugate.retrieval.rerank.stage import combined, rank
+from taugate.retrieval.rerank.stage import Reranker, combined, rank
 from taugate.storage.files import write_synced
 from taugate_adapt import budget
 from taugate_adapt.decision import K, why_refused
 from taugate_adapt.encoder_trainer import check_weights
-from taugate_adapt.first_stage import FirstStage, random_pairs
 from taugate_adapt.folder import check_target, write_folder
-from taugate_adapt.pairs import MIN_QUERIES, AdaptationQueries
-from taugate_adapt.parts import TRAIN, UNSEEN, VALIDATION
-from taugate_adapt.reading import encode_pairs, load_base, read_splits, work_digest
-from taugate_adapt.settings import AdaptationSettings, sole_worker, writing_to
-from taugate_adapt.trained_rerankers import TRAINED, TrainedReranker
+from taugate_adapt.job import encode_pairs, load_base, read_splits, work_digest
+from taugate_adapt.pairs import MIN_QUERIES, TRAIN, UNSEEN, VALIDATION, AdaptationQueries
+from taugate_adapt.settings import (
+    MIN_STEPS,
+    SAFETY,
+    AdaptationSettings,
+    Pace,
+    StagePlan,
+    TimeBudget,
+    TrainingPlan,
+    sole_worker,
+    writing_to,
+)
+from taugate_adapt.trained_rerankers import TRAINED, FirstStage, TrainedReranker, random_pairs
 from taugate_adapt.training.cross_encoding import ScoredPairs
-from taugate_adapt.training.plan import MIN_STEPS, SAFETY, Pace, StagePlan, TimeBudget, TrainingPlan
 from taugate_adapt.training.run import Schedule, TrainingRun
 
 _PAD_MULTIPLE = 16  # tokens, as of pairs
@@ -56,19 +62,7 @@ _MULTIPLES = (1.0, 1.5, 2.0, 3.0, 0.0)
 
 
 def adapt_reranker(data: str, base: str, target: Path, settings: AdaptationSettings, job: Job) -> RerankerAdaptation:
-    """Train a second stage on a data set, judge it, and write it with its record, accepted or not.
-
-    Args:
-        data: Folder of the data set, or its URL.
-        base: Name or folder of the encoder whose results it ranks.
-        target: Folder to create for the model.
-        settings: Settings of the adaptation.
-        job: Reports progress and warnings, and times the stages.
-
-    Raises:
-        InputError: If the data set, the settings or the target cannot be used.
-        EncoderError: If the encoder's transformer cannot be trained.
-    """
+    """Train a second stage on a data set, judge it, and write it with its record, accepted or not."""
     check_target(target)
     with tempfile.TemporaryDirectory(prefix="taugate-") as spool:
         with job.stage("read"):
@@ -121,9 +115,7 @@ class _Costs:
     Attributes:
         settings: Settings of the adaptation, with a budget in seconds.
         job: Knows the seconds that have passed.
-        queries: Number of queries to learn from.
         example: Seconds of a training example.
-        bfloat16: Whether to train in bfloat16.
         after: Seconds needed after the last step.
     """
 
@@ -138,19 +130,7 @@ class _Costs:
     def of_training(
         cls, pairs: ScoredPairs, folder: Path, base: str, work: Path, settings: AdaptationSettings, job: Job
     ) -> Self:
-        """Time a few steps.
-
-        Args:
-            pairs: Pairs to learn from.
-            folder: Folder of the encoder's weights.
-            base: Name of the encoder.
-            work: Folder of the unfinished work.
-            settings: Settings of the adaptation.
-            job: Shows the progress.
-
-        Raises:
-            InputError: If the budget does not even cover the training.
-        """
+        """Time a few steps."""
         kind = _kind(settings)
 
         def step_seconds(bfloat16: bool) -> float:
@@ -166,11 +146,7 @@ class _Costs:
         return costs
 
     def and_judging(self, corpus: DocumentStore, queries: AdaptationQueries, encoder: ExportedEncoder) -> Self:
-        """Add the time that judging takes.
-
-        Raises:
-            InputError: If the budget does not cover encoding, training and judging.
-        """
+        """Add the time that judging takes."""
         with self.job.task("timing"):
             encoding = budget.encoding_seconds(corpus, queries, encoder, self.settings.seed)
             graph = _EncoderGraph(encoder.folder, encoder.config, encoder.sha256, processors())
@@ -203,13 +179,6 @@ class _Trainer:
     """Trains a second stage within the budget, and judges it.
 
     Attributes:
-        first: The first stage.
-        encoder: The encoder, exported.
-        folder: Folder of the encoder's weights.
-        base: Name of the encoder.
-        work: Folder of the unfinished work.
-        settings: Settings of the adaptation.
-        job: Shows the progress.
         costs: Measured costs; None for a number of steps, or if a killed run has measured them.
     """
 
@@ -223,11 +192,7 @@ class _Trainer:
     costs: _Costs | None
 
     def train(self) -> tuple[TrainedReranker[Any], StageRecord, float]:
-        """Train a new model, or resume a killed run.
-
-        Returns:
-            The model, the record of its training, and the weight of the first stage's score to begin the choice with.
-        """
+        """Train a new model, or resume a killed run."""
         pairs = self.first.training_pairs(self.settings.seed)
         plan, kind = self._plan(), _kind(self.settings)
         stage, trained = plan.stages[kind.stage], kind.begin(self.folder, self.base, self.settings.seed)

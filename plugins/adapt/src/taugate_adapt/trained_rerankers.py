@@ -12,33 +12,44 @@ tokens. The job (`reranker.py`) is the same for both.
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from sentence_transformers import CrossEncoder as TorchCrossEncoder
 from sentence_transformers import MultiVectorEncoder
 from torch.nn.functional import softplus
 from torch.utils.data import Dataset
 
+from taugate.calibration.acceptance.baseline import LexicalPart, SearchTrial
+from taugate.calibration.acceptance.better_lists import GRID
 from taugate.calibration.encoding.rerankers import encode_tokens, rarity
-from taugate.calibration.export.probes import prompt_of
+from taugate.calibration.export.model_folder import prompt_of
 from taugate.calibration.export.rerankers import OWN_WEIGHT, encoder_tokens, export_cross_encoder, export_token_vectors
+from taugate.calibration.metrics.inputs import relevant_passages
 from taugate.calibration.progress import Job
-from taugate.policy.arrays import Float32
+from taugate.calibration.settings import LexicalChoice
+from taugate.data.labelled_queries import LabelledQuery
+from taugate.evidence.acceptance import DEPTH
+from taugate.policy.arrays import Float32, QueryVectors
 from taugate.release.adaptation import RerankerStage
 from taugate.release.encoder import Role
 from taugate.release.layout import TOKEN_VECTORS
-from taugate.retrieval.documents.store import Documents
+from taugate.retrieval.documents.store import Documents, DocumentStore
+from taugate.retrieval.index.lexical import LexicalIndex
+from taugate.retrieval.index.top_k import TopK
+from taugate.retrieval.index.words import hybrid_vectors
 from taugate.retrieval.rerank.cross_encoder import CrossEncoder
-from taugate.retrieval.rerank.late_interaction import LateInteraction
-from taugate.retrieval.rerank.reranker import Reranker, TextReranker
-from taugate.retrieval.rerank.token_encoder import TokenEncoder
+from taugate.retrieval.rerank.late_interaction import LateInteraction, TokenEncoder
+from taugate.retrieval.rerank.stage import Reranker, TextReranker
+from taugate_adapt.pairs import TRAIN, AdaptationQueries, PairedTexts
+from taugate_adapt.recipes import EncodedPairs
+from taugate_adapt.settings import TextSeconds
 from taugate_adapt.training.cross_encoding import HARDER, ScoredPairs, new_cross_encoder, train_cross_encoder
-from taugate_adapt.training.plan import TextSeconds
 from taugate_adapt.training.run import InOrder, Schedule, TrainingRun
 from taugate_adapt.training.upper_layers import LAYERS, transformer_layers
 
@@ -67,14 +78,6 @@ def draw(pairs: ScoredPairs, count: int, seed: int) -> list[TokenExample]:
 
     If the negative has queries of its own, they are next: so a step has documents that are hard to tell apart, most of
     them both as an answer and as a negative, and encodes each of them once.
-
-    Args:
-        pairs: The queries with their documents.
-        count: Number of examples.
-        seed: Seed of the draws.
-
-    Raises:
-        NothingToLearn: If no query has both a document and a negative.
     """
     rng = np.random.default_rng([seed, _STREAM])
     usable = pairs.usable()
@@ -172,12 +175,7 @@ def _contrast(scores: torch.Tensor, relevant: torch.Tensor) -> torch.Tensor:
 def train_token_encoder(
     model: MultiVectorEncoder, name: str, pairs: ScoredPairs, schedule: Schedule, run: TrainingRun
 ) -> list[float]:
-    """Train the last layers in place, and return the loss of every step; `name` is the encoder's, for messages.
-
-    Raises:
-        EncoderError: If the encoder has no such layers, or the loss is not a finite number.
-        InputError: If the folder cannot be written, or there is nothing to learn from.
-    """
+    """Train the last layers in place, and return the loss of every step; `name` is the encoder's, for messages."""
     data = _Batches(model, pairs, draw(pairs, schedule.steps * schedule.batch, run.seed))
     weights = rarity(data.tokens(pairs.documents, "document")["input_ids"], len(model.tokenizer))
     layered: Any = model  # has what this function reads of an encoder
@@ -192,15 +190,7 @@ def train_token_encoder(
 
 @dataclass(frozen=True)
 class TrainedReranker(ABC, Generic[_Model]):
-    """A reranker in training.
-
-    Attributes:
-        stage: Name of the stage of training, and of its folder.
-        rate: Highest learning rate.
-        batch: Examples in a step.
-        model: The model.
-        name: Name of the encoder that it was made from.
-    """
+    """A reranker in training."""
 
     stage: ClassVar[RerankerStage]
     rate: ClassVar[float]
@@ -212,16 +202,7 @@ class TrainedReranker(ABC, Generic[_Model]):
     @classmethod
     @abstractmethod
     def begin(cls, folder: Path, name: str, seed: int) -> Self:
-        """Make the reranker of an encoder.
-
-        Args:
-            folder: Folder of the encoder.
-            name: Name of the encoder, for messages.
-            seed: Seed of new weights.
-
-        Raises:
-            EncoderError: If the encoder's transformer cannot be trained.
-        """
+        """Make the reranker of an encoder."""
 
     @staticmethod
     @abstractmethod
@@ -230,22 +211,11 @@ class TrainedReranker(ABC, Generic[_Model]):
 
         Args:
             text: Speed of the encoder that the model is made from, which has as many weights, in onnxruntime.
-            queries: Number of queries to rank for.
-            candidates: Number of candidates of a query.
-            documents: Number of documents in the corpus.
         """
 
     @abstractmethod
     def train(self, pairs: ScoredPairs, schedule: Schedule, run: TrainingRun) -> tuple[list[float], float]:
-        """Train in place.
-
-        Returns:
-            The loss of every step, and the weight of the first stage's score to begin the choice with.
-
-        Raises:
-            EncoderError: If the loss is not a finite number.
-            InputError: If the folder cannot be written, or there is nothing to learn from.
-        """
+        """Train in place."""
 
     def save(self, folder: Path) -> None:
         """Write a folder that sentence-transformers reads."""
@@ -323,3 +293,93 @@ class TrainedTokenEncoder(TrainedReranker[MultiVectorEncoder]):
 TRAINED: dict[RerankerStage, type[TrainedReranker[Any]]] = {
     trained.stage: trained for trained in (TrainedCrossEncoder, TrainedTokenEncoder)
 }
+
+
+_NEGATIVES = 16  # for each query, of which each epoch draws one; the paper's triplets have ten
+_NEGATIVES_STREAM = 9  # random stream of the seed for negatives of queries with few
+EncodeQueries = Callable[[Sequence[LabelledQuery]], Float32]
+
+
+@dataclass(frozen=True)
+class FirstStage:
+    """Searches the complete corpus.
+
+    Attributes:
+        trial: The search, with the lexical share that is best for the queries to learn from and to choose by.
+    """
+
+    pairs: EncodedPairs
+    encode: EncodeQueries
+    trial: SearchTrial
+
+    @classmethod
+    def choose(cls, pairs: EncodedPairs, encode: EncodeQueries, lexical: LexicalChoice) -> "FirstStage":
+        """Choose the weight of the lexical share by NDCG@10 of the queries to learn from and to choose by."""
+        queries = [*pairs.queries.train, *pairs.queries.validation]
+        vectors = np.concatenate([pairs.train, pairs.validation])
+        best = SearchTrial.build(queries, vectors, pairs.documents, DEPTH, pairs.parents)
+        if lexical == "off":
+            return cls(pairs, encode, best)
+        worded = replace(best, vectors=hybrid_vectors(vectors, (query.text for query in queries)))
+        words = LexicalIndex.of(document.encoded_text for document in pairs.corpus)
+        weights = GRID if lexical == "auto" else (lexical,)
+        trials = [replace(worded, lexical=LexicalPart(words, weight)) for weight in weights]
+        if lexical == "auto":
+            trials.append(best)
+        return cls(pairs, encode, max(trials, key=lambda trial: float(trial.exact_outcomes.ndcg.mean())))
+
+    @property
+    def lexical_weight(self) -> float:
+        """Weight of the lexical share; 0 if the score is the cosine."""
+        return 0.0 if self.trial.lexical is None else self.trial.lexical.weight
+
+    def search(self, queries: Sequence[LabelledQuery], candidates: int) -> TopK:
+        """Return the (n, N) candidates of n queries."""
+        return self.trial.exact.search(self._compared(queries, self.encode(queries)), candidates)
+
+    def training_pairs(self, seed: int) -> ScoredPairs:
+        """Mine negatives for the queries to learn from, among the documents to learn from, and score all of them."""
+        queries = [*self.pairs.queries.train, *self.pairs.queries.unanswerable[TRAIN]]
+        paired, allowed = self._paired_texts(queries), self.pairs.queries.parts.passages(TRAIN)
+        mined = paired.mine(_NEGATIVES, np.random.default_rng([seed, _NEGATIVES_STREAM])).positions
+        for row, query in enumerate(queries):
+            if not query.relevant and query.judged:  # the document was judged, and does not answer it
+                mined[row, 0] = np.searchsorted(allowed, query.judged[0])
+        vectors = self._compared(queries, paired.queries)
+
+        def score(rows: NDArray[np.int64], documents: NDArray[np.int64]) -> Float32:
+            return self.trial.exact.score(vectors[rows], allowed[documents])
+
+        relevant_scores = [
+            score(np.array([row]), documents[None])[0] if len(documents) else np.zeros(0, np.float32)
+            for row, documents in enumerate(paired.relevant)
+        ]
+        scores = score(np.arange(len(queries)), np.maximum(mined, 0))
+        return ScoredPairs(paired.texts, [*paired.document_texts], paired.relevant, relevant_scores, mined, scores)
+
+    def _paired_texts(self, queries: Sequence[LabelledQuery]) -> PairedTexts:
+        paired, others = self.pairs.paired_texts(None), queries[len(self.pairs.train) :]
+        return replace(
+            paired,
+            queries=np.concatenate([paired.queries, self.encode(others)]) if others else paired.queries,
+            texts=[query.text for query in queries],
+            relevant=[*paired.relevant, *(np.zeros(0, dtype=np.int64) for _ in others)],
+        )
+
+    def _compared(self, queries: Sequence[LabelledQuery], vectors: Float32) -> QueryVectors:
+        if self.trial.lexical is None:
+            return vectors
+        return hybrid_vectors(vectors, (query.text for query in queries))
+
+
+def random_pairs(corpus: DocumentStore, queries: AdaptationQueries, seed: int) -> ScoredPairs:
+    """Return pairs as of `training_pairs`, with random negatives and scores: they take as long to learn from."""
+    rng, allowed = np.random.default_rng([seed, _NEGATIVES_STREAM]), queries.parts.passages(TRAIN)
+    asked = [*queries.train, *queries.unanswerable[TRAIN]]
+    relevant = [np.searchsorted(allowed, positions) for positions in relevant_passages(queries.train, corpus.parents)]
+    relevant += [np.zeros(0, dtype=np.int64)] * len(queries.unanswerable[TRAIN])
+    negatives = rng.integers(len(allowed), size=(len(asked), _NEGATIVES))
+    scores = rng.random(negatives.shape, dtype=np.float32)
+    relevant_scores = [np.ones(len(documents), dtype=np.float32) for documents in relevant]
+    texts = [corpus[position].encoded_text for position in allowed.tolist()]
+    return ScoredPairs([query.text for query in asked], texts, relevant, relevant_scores, negatives, scores)

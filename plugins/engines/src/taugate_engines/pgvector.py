@@ -54,16 +54,8 @@ DIALECT = FilterDialect(
 class PgvectorEngine:
     """One or more PostgreSQL servers, of which the first accepts writes.
 
-    Attributes:
-        kind: Always "pgvector".
-        exact: Whether the search is exact: never, as an approximate index answers it.
-
     Args:
-        urls: One or more URLs, postgresql://user@host:port/database.
         password: Password of that user; empty if there is none.
-
-    Raises:
-        InputError: If a URL is not one of PostgreSQL.
     """
 
     kind: EngineKind = "pgvector"
@@ -160,12 +152,7 @@ class PgvectorEngine:
 
 
 class PgvectorCollection:
-    """A collection in PostgreSQL; see Collection.
-
-    Attributes:
-        name: Name of the collection.
-        dimension: Dimension of its vectors.
-    """
+    """A collection in PostgreSQL; see Collection."""
 
     def __init__(self, name: str, dimension: int, breadth: int, servers: PostgresServers) -> None:
         self.name, self.dimension = name, dimension
@@ -265,10 +252,6 @@ def _scan_all(
     unresponsive server.
 
     Args:
-        connection: Connection with a deadline.
-        statement: Statement of the search.
-        queries: Parameters of the statement, one per query.
-        count: Number of requested rows per query.
         results: Rows of each query; short ones are replaced.
     """
     milliseconds = max(1, int(1000 * _SCAN_SHARE * connection.remaining()))

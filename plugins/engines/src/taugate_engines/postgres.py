@@ -77,13 +77,7 @@ class PostgresServers:
     """Servers that run requests in transactions; safe to use from several threads.
 
     Args:
-        urls: One or more URLs, postgresql://user@host:port/database.
         password: Password of that user; empty if there is none.
-        read_only: Whether transactions are read-only, so that PostgreSQL refuses to write.
-        remedy: What to do about a refusal of PostgreSQL.
-
-    Raises:
-        InputError: If a URL is not one of PostgreSQL.
     """
 
     def __init__(
@@ -107,12 +101,6 @@ class PostgresServers:
         Args:
             name: Collection of the request, for messages; empty if there is none.
             request: Called with a connection.
-            deadline: See Replicas.run.
-            retry: See Replicas.run.
-
-        Raises:
-            EngineUnavailable: If no server replies in time.
-            ReleaseError: If PostgreSQL refuses the request.
         """
         with _refusals(name, self._remedy):
             return self._replicas.run(lambda pool, limit: pool.run(request, limit), deadline, retry=retry)

@@ -16,10 +16,7 @@ class Replicas(Generic[Client]):
     """Servers with the same contents, connected when first used; safe to use from several threads.
 
     Args:
-        name: Name of the engine, for messages.
-        urls: One or more URLs.
         connect: Returns the client of a URL within a deadline; two threads may each create one.
-        is_unavailable: Returns whether an exception means that the server does not respond.
     """
 
     def __init__(
@@ -41,11 +38,7 @@ class Replicas(Generic[Client]):
         Args:
             request: Called with a client and a deadline: half of the remaining time, so that the other half is left for
                 a second attempt.
-            deadline: A time of `time.monotonic()`.
             retry: False for a request that must not be sent twice, such as an upload; it gets all the time.
-
-        Raises:
-            EngineUnavailable: If no server responds in time.
         """
         start, failure = self._first, Exception()
         for attempt in range(2 if retry else 1):
@@ -72,10 +65,6 @@ class Replicas(Generic[Client]):
 
         Args:
             request: Called with a client and a deadline.
-            deadline: A time of `time.monotonic()`.
-
-        Raises:
-            EngineUnavailable: If no server responds.
         """
         if len(self._urls) == 1:
             return [self.run(request, deadline)]

@@ -9,8 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from taugate.release.engine import EngineKind
-from taugate.retrieval.engines.connect import connect
-from taugate.retrieval.engines.engine import Engine
+from taugate.retrieval.engines.engine import Engine, connect
 from tests.loopback import HOST
 
 URL = os.environ.get("TAUGATE_ENGINE_URL", "")

@@ -13,8 +13,7 @@ from taugate.release.engine import EngineRecord, GraphParameters
 from taugate.release.names import DATES
 from taugate.retrieval.documents.filters import AnyOf, Filter, Not, OneOf, Range
 from taugate.retrieval.documents.metadata import Metadata
-from taugate.retrieval.engines.connect import open_verified
-from taugate.retrieval.engines.engine import Collection, Engine, Rows
+from taugate.retrieval.engines.engine import Collection, Engine, Rows, open_verified
 from taugate.retrieval.engines.search import EngineIndex
 from taugate.retrieval.index.approximate import ApproximateIndex, build
 from taugate.retrieval.index.flat import FlatIndex

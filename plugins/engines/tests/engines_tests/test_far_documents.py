@@ -14,8 +14,7 @@ from taugate.errors import EngineUnavailable
 from taugate.retrieval.documents.filters import Filter, OneOf
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.engines import search
-from taugate.retrieval.engines.connect import connect
-from taugate.retrieval.engines.engine import Rows
+from taugate.retrieval.engines.engine import Rows, connect
 from taugate.retrieval.engines.search import EngineIndex
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.top_k import DocumentSubset, TopK

@@ -16,9 +16,8 @@ from taugate.policy.arrays import HybridVectors
 from taugate.release.layout import LEXICAL
 from taugate.retrieval.documents.filters import Filter, Not, OneOf
 from taugate.retrieval.engines import corpus
-from taugate.retrieval.engines.connect import EngineAccess
 from taugate.retrieval.engines.corpus import EngineHybridIndex
-from taugate.retrieval.engines.engine import Collection
+from taugate.retrieval.engines.engine import Collection, EngineAccess
 from taugate.retrieval.engines.search import EngineIndex
 from taugate.retrieval.index.hybrid import HybridIndex
 from taugate.retrieval.index.top_k import DocumentSubset, TopK

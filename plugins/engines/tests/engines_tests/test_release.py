@@ -13,7 +13,7 @@ from engines_tests.servers import NAMES, running
 from taugate.errors import EngineUnavailable, InputError, ReleaseError
 from taugate.release.files import IN_ENGINE
 from taugate.retrieval.documents.filters import Filter, Not, OneOf
-from taugate.retrieval.engines.connect import EngineAccess, connect
+from taugate.retrieval.engines.engine import EngineAccess, connect
 from taugate.retrieval.query import Query
 from taugate.retrieval.reader import Release, load
 from tests.engine_release import Pair, write_pair

@@ -46,11 +46,7 @@ class ImportOptions(Options):
     as_json: AsJson = False
 
     def chunker(self) -> "Chunker | None":
-        """Return what divides documents into chunks, or None for whole documents.
-
-        Raises:
-            InputError: If the size of a chunk cannot be used.
-        """
+        """Return what divides documents into chunks, or None for whole documents."""
         from taugate.calibration.encoding.source import exported_encoder
         from taugate_import.chunker import Chunker
 

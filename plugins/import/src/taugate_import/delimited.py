@@ -38,12 +38,8 @@ _MISSING_CELL = re.compile(r"(?<![^\t;|,\n\"])(?:\\N|nan|na|n/a|null|none)(?![^\
 def typed_column(values: Sequence[str]) -> tuple[list[Scalar], str | None] | None:
     """Return the values of a column as numbers, dates in ISO 8601, or booleans.
 
-    Args:
-        values: Cells of the column.
-
     Returns:
         The values, None for missing ones, and the reason if the column unexpectedly remains text; None if the column is
-        text.
     """
     stripped = [value.strip() for value in values]
     filled = [value for value in stripped if value.lower() not in MISSING]
@@ -86,12 +82,7 @@ def _date_converter(values: Sequence[str]) -> tuple[Callable[[str], Scalar] | No
 
 
 def _iso(value: str, order: tuple[int, int, int]) -> str | None:
-    """Return a date, possibly with a time, in ISO 8601; None if there is no such day.
-
-    Args:
-        value: A date that matches _YEAR_FIRST or _YEAR_LAST.
-        order: Positions of year, month and day among its parts.
-    """
+    """Return a date, possibly with a time, in ISO 8601; None if there is no such day."""
     match = _YEAR_FIRST.fullmatch(value) or _YEAR_LAST.fullmatch(value)
     if match is None:
         return None
@@ -108,13 +99,7 @@ def _iso(value: str, order: tuple[int, int, int]) -> str | None:
 def typed_rows(
     names: Sequence[str], rows: Sequence[Sequence[str]], text: frozenset[str]
 ) -> tuple[list[list[TypedCell | str | None]], list[str]]:
-    """Return rows whose cells are typed, and notes on columns that remain text; missing values are None.
-
-    Args:
-        names: Names of the columns.
-        rows: Rows of cells, as many as names.
-        text: Names of columns that are always text.
-    """
+    """Return rows whose cells are typed, and notes on columns that remain text; missing values are None."""
     columns: list[list[TypedCell | str | None]] = []
     notes: list[str] = []
     for name, column in zip(names, _columns(rows, len(names)), strict=True):
@@ -139,26 +124,14 @@ def _columns(rows: Sequence[Sequence[str]], count: int) -> Iterator[list[str]]:
 
 @dataclass(frozen=True, slots=True)
 class _Unread:
-    """Parts of a file that are not in its documents.
-
-    Attributes:
-        header: Numbers of the header's lines, from 0.
-        escaped: Whether backslashes are escapes.
-    """
+    """Parts of a file that are not in its documents."""
 
     header: range
     escaped: bool
 
 
 def parse_delimited(raw: bytes) -> ParsedFile:
-    """Read one document per row, with any delimiter, quotes and escapes.
-
-    Args:
-        raw: Content of the file.
-
-    Raises:
-        UnreadableFile: If no row has text.
-    """
+    """Read one document per row, with any delimiter, quotes and escapes."""
     lines, notes = _lines(raw)
     delimiter = None
     if match := _SEPARATOR_LINE.fullmatch(lines[0]):
@@ -222,7 +195,6 @@ def _typed(table: Table, odd: Collection[tuple[str, ...]]) -> tuple[list[list[ob
     """Return the rows of a table with typed columns, and notes about the columns.
 
     Args:
-        table: The table.
         odd: Irregular rows. They do not influence the kind of a column; their cells of another kind are added to the
             longest column.
     """

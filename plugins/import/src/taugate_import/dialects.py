@@ -45,7 +45,6 @@ class Dialect:
         delimiter: Delimiter of fields, None if each row is one field.
         quote: Quote around a field, None if quotes are content.
         escaped: Whether a backslash escapes the next character, and means a line break before the letter n.
-        spaced: Whether spaces after a delimiter are not part of the field.
     """
 
     delimiter: str | None
@@ -56,13 +55,7 @@ class Dialect:
 
 @dataclass(slots=True)
 class DelimitedRows:
-    """The rows of a delimited text, without empty lines.
-
-    Attributes:
-        rows: Rows of fields.
-        lines: Number of the line on which each row begins, from 1.
-        faults: Positions of rows with unbalanced quotes.
-    """
+    """The rows of a delimited text, without empty lines."""
 
     rows: list[list[str]] = field(default_factory=list)
     lines: list[int] = field(default_factory=list)
@@ -75,8 +68,6 @@ def read_rows(
     """Read delimited text.
 
     Args:
-        lines: Physical lines, each with its line feed.
-        dialect: Dialect to read in.
         width: Expected number of fields; a row of several lines with another number counts as one with unbalanced
             quotes. None if unknown.
         partial: Whether the text is a part, so that a quoted field may end after its last line.
@@ -148,14 +139,7 @@ def _lenient(line: str, dialect: Dialect, width: int | None) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A text read in a dialect.
-
-    Attributes:
-        rows: Rows of fields.
-        width: Number of fields of the header.
-        first: Position of the first row with as many fields.
-        irregular: Positions of later rows with another number of fields.
-    """
+    """A text read in a dialect."""
 
     dialect: Dialect
     rows: DelimitedRows
@@ -174,7 +158,6 @@ def read_delimited(lines: Sequence[str], delimiter: str | None = None) -> Readin
 
     Args:
         lines: Lines of the text, each with its line feed; at least one has a word.
-        delimiter: Delimiter named in the file, if any.
     """
     sample = lines[: _lines_within(lines, _SAMPLE)]
     head, partial = "".join(sample), len(sample) < len(lines)
@@ -220,7 +203,6 @@ def _dialects_of_fields(delimiter: str | None, text: str) -> Iterator[Dialect]:
 
     Args:
         delimiter: Delimiter of fields, None if each row is one field.
-        text: The text.
     """
     between = re.escape(delimiter) if delimiter else "^"
     if '"' in text:

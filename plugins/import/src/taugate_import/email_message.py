@@ -50,16 +50,7 @@ class _Policy(email.policy.EmailPolicy):
 
 
 def parse_email(raw: bytes, read_part: ReadPart, depth: int = 0) -> ParsedFile:
-    """Read an email: one document, and those of each attached file.
-
-    Args:
-        raw: Content of the email.
-        read_part: Parses an attached file.
-        depth: Number of emails that this one is nested in.
-
-    Raises:
-        UnreadableFile: If it is not an email.
-    """
+    """Read an email: one document, and those of each attached file."""
     message = email.message_from_bytes(raw, policy=_Policy())
     if not isinstance(message, EmailMessage) or not message.keys():
         raise UnreadableFile("is not an email, as it has no header")
@@ -101,15 +92,7 @@ def parse_email(raw: bytes, read_part: ReadPart, depth: int = 0) -> ParsedFile:
 
 
 def parse_mailbox(raw: bytes, read_part: ReadPart) -> ParsedFile:
-    """Read the emails of a mailbox, each as in `parse_email`.
-
-    Args:
-        raw: Content of the file.
-        read_part: Parses an attached file.
-
-    Raises:
-        UnreadableFile: If it is not a mailbox.
-    """
+    """Read the emails of a mailbox, each as in `parse_email`."""
     starts = [match.span() for match in _FROM_LINE.finditer(raw)]
     if not starts:
         raise UnreadableFile("is not a mailbox, as no line begins an email")
@@ -140,9 +123,7 @@ def _parts(
     """Return the texts of a part and the files attached to it; of alternative texts, those with most words.
 
     Args:
-        part: The email, or a part of it.
         bodies: Parts that are text even if they have the name of a file.
-        notes: Receives a note on each text that cannot be read.
     """
     is_shown = part.get_content_maintype() == "text" and part.get_content_subtype() in _SHOWN
     if any(part is body for body in bodies) or (is_shown and not part.is_attachment() and not part.get_filename()):
@@ -191,12 +172,7 @@ def _decoded(raw: bytes, charset: str) -> str:
 
 
 def _unfolded(text: str, space: str) -> str:
-    """Join lines that a mail program divided (RFC 3676): those that end with a space.
-
-    Args:
-        text: The text as it was sent.
-        space: Text in place of the space and the line break.
-    """
+    """Join lines that a mail program divided (RFC 3676): those that end with a space."""
     unfolded = []
     for quotes, lines in groupby(text.split("\n"), key=lambda line: len(line) - len(line.lstrip(">"))):
         written = "\n".join(line[quotes:].removeprefix(" ") for line in lines)

@@ -83,23 +83,14 @@ def decode_page(raw: bytes, label: str = "") -> DecodedText:
     """Decode a page by its byte order mark, its label, or in the most likely encoding.
 
     Args:
-        raw: Content of the page.
         label: Label of its encoding that was sent with the page, and comes before its own.
-
-    Raises:
-        UnreadableFile: If the bytes are not text.
     """
     encoding, notes = choose_encoding(raw, [label, _label(raw[:_HEAD]) or ""])
     return DecodedText(printable_text(decode(raw, encoding.codec)), notes)
 
 
 def choose_encoding(raw: bytes, labels: Iterable[str]) -> tuple[Encoding, tuple[str, ...]]:
-    """Return the encoding of a text, and notes on it as in `DecodedText`.
-
-    Args:
-        raw: The text.
-        labels: Labels of its encoding, of which the first known one counts.
-    """
+    """Return the encoding of a text, and notes on it as in `DecodedText`."""
     if marked := marked_encoding(raw):
         return marked, ()
     for label in labels:
@@ -175,7 +166,6 @@ def remove_navigation(page: Tag, source: str) -> str:
     If almost no text would be left, nothing is removed. A banner with the page's title is kept, without its menus.
 
     Args:
-        page: Page without scripts and styles.
         source: Source of the page. Elements that it does not close are ignored, as they contain the rest of the page.
     """
     letters = _letters(page)
@@ -310,15 +300,7 @@ def _is_of_links(element: Tag) -> bool:
 
 
 def parse_html(raw: bytes, label: str = "") -> ParsedFile:
-    """Read a page as text.
-
-    Args:
-        raw: Content of the page.
-        label: As in `decode_page`.
-
-    Raises:
-        UnreadableFile: If elements are nested too deeply, or the bytes are not text.
-    """
+    """Read a page as text."""
     decoded = decode_page(raw, label)
     source = mend(decoded.text)
     page = parse_page(source)

@@ -15,7 +15,7 @@ from lxml.html import defs
 from markdownify import MarkdownConverter
 
 from taugate.data.parsed import UnreadableFile
-from taugate_import.scripts import SOFT_HYPHEN, Script, script_text, set_apart
+from taugate_import.word_share import SOFT_HYPHEN, Script, script_text, set_apart
 
 _NAME = r"[a-zA-Z][^\s/>\"'<=]*"
 # A quoted value ends where a tag can continue. If it does not, a quotation mark is missing.
@@ -60,11 +60,7 @@ _SCRIPTS: dict[str, Script] = {"sup": "super", "super": "super", "sub": "sub"}
 
 
 def is_inline(name: str) -> bool:
-    """Return whether an element is part of a line, so that words before and after it may be one.
-
-    Args:
-        name: Name in lower case.
-    """
+    """Return whether an element is part of a line, so that words before and after it may be one."""
     return name in _INLINE or name.startswith(("o:", "st1:"))  # of Word
 
 
@@ -129,13 +125,7 @@ def _mended(tag: re.Match[str], is_markup: Callable[[re.Match[str]], bool]) -> s
 
 
 def read_source(source: str, *, glue: str = "", entities: bool = True) -> str:
-    """Return every word of a page but those of scripts, styles and comments, found by regular expressions.
-
-    Args:
-        source: The page as it was decoded, not mended.
-        glue: Replacement of a tag within a line.
-        entities: Whether to replace entities by their characters.
-    """
+    """Return every word of a page but those of scripts, styles and comments, found by regular expressions."""
     text = _CDATA.sub(lambda section: html.escape(section[1], quote=False), _divided(source))
     text = _RAISED.sub(set_apart, text)
     text = re.sub(r"<!--[^<]*(?:<(?!!--)[^<]*)*?-->", " ", text)
@@ -166,11 +156,7 @@ class _Converter(MarkdownConverter):
 
 
 def parse_page(source: str) -> BeautifulSoup:
-    """Parse a page, or a part of one.
-
-    Raises:
-        UnreadableFile: If elements are nested too deeply.
-    """
+    """Parse a page, or a part of one."""
     page = BeautifulSoup(source, "lxml")
     depth, level = 0, [*page.children]
     while level := [child for element in level if isinstance(element, Tag) for child in element.children]:
@@ -181,14 +167,7 @@ def parse_page(source: str) -> BeautifulSoup:
 
 
 def to_markdown(html: str | Tag) -> str:
-    """Return HTML as Markdown, with the descriptions of images and without the targets of links.
-
-    Args:
-        html: Source, or a parsed page, which is changed.
-
-    Raises:
-        UnreadableFile: If elements are nested too deeply.
-    """
+    """Return HTML as Markdown, with the descriptions of images and without the targets of links."""
     page = parse_page(html) if isinstance(html, str) else html
     _show_hidden_texts(page)
     _unfold_layout_tables(page)

@@ -13,18 +13,15 @@ from typing import BinaryIO
 from unicodedata import normalize
 
 from taugate.data.corpus import CORPUS
-from taugate.data.editing import sole_writer
 from taugate.data.lines import stored_file
-from taugate.data.queries import QUERIES
+from taugate.data.queries import QUERIES, sole_writer
 from taugate.errors import InputError
 from taugate.retrieval.documents.store import MAX_FIELDS, MAX_TAGS, MetadataValue
 from taugate.retrieval.documents.visible_text import has_visible_text
 from taugate.storage.files import atomic_write
 from taugate.storage.folders import make_folder
-from taugate_import.chunker import Chunker
-from taugate_import.documents import ImportedDocument, PassageIds
-from taugate_import.files import ALSO, Copies, UnreadFiles, documents_of_files
-from taugate_import.source_files import FileNote, Skipped
+from taugate_import.chunker import Chunker, ImportedDocument, PassageIds
+from taugate_import.files import ALSO, Copies, FileNote, Skipped, UnreadFiles, documents_of_files
 from taugate_import.target import (
     PARTIAL,
     RECORD,
@@ -51,22 +48,9 @@ class ImportResult:
     """Result of an import.
 
     Attributes:
-        documents: Number of documents with text, in all sources.
-        chunks: Number of lines in the corpus.
-        added: Number of documents that were not in the previous corpus.
-        changed: Number of documents that differ from the previous corpus.
-        removed: Number of documents of the previous corpus that are no longer there.
-        skipped: Files and documents that were not read.
-        notes: Notes on files that were read.
-        queries: Number of queries copied from data sets.
-        splits: Splits of their judgements.
         kept_labels: Whether the target has queries of its own, so that those of the sources were not copied.
-        files: Number of files with text.
         unreadable_files: Number of files with passages that the encoder cannot read; 0 if documents are left whole.
-        left_out: Names of metadata fields omitted because a corpus has at most MAX_FIELDS.
-        shortened: Names of metadata fields with lists cut to MAX_TAGS strings.
         mixed: Names of metadata fields that hold numbers in one document and text in another.
-        copies: Number of files that are copies of an imported one.
         reread: Number of documents of unchanged files that this version reads differently from the one before.
     """
 
@@ -91,15 +75,7 @@ class ImportResult:
 
 @dataclass(frozen=True, slots=True)
 class ImportPlan:
-    """Target and settings of an import.
-
-    Attributes:
-        data: Folder of the data set, created if needed.
-        record: Content of `import.json` after the import.
-        chunker: Divides documents, None to leave them whole.
-        strict: Whether a file that loses words is an error.
-        dry_run: Whether to write nothing.
-    """
+    """Target and settings of an import."""
 
     data: Path
     record: ImportRecord
@@ -117,13 +93,7 @@ def import_files(
     sources, document ids begin with the name of their source; but if only one source is a data set, its ids are kept.
 
     Args:
-        sources: Files, folders, and data sets, which are folders that hold corpus.jsonl.
-        plan: Target and settings.
         progress: Called with a name for each file and each document of a data set.
-
-    Raises:
-        InputError: If a source is missing, nothing can be read, a file loses words under `plan.strict`, the target was
-            not made by an import, or a data set is invalid.
     """
     for source in sources:
         if not source.exists():
@@ -153,17 +123,7 @@ def import_files(
 def import_corpus(
     documents: Iterable[ImportedDocument | Skipped | FileNote], plan: ImportPlan, queries: SourceQueries
 ) -> ImportResult:
-    """Make documents the corpus of a data set, in one step, after all of them have been read.
-
-    Args:
-        documents: Documents of the corpus, and files that were not read.
-        plan: Target and settings.
-        queries: Queries and judgements, copied if the data set has no queries.
-
-    Raises:
-        InputError: If there is no document, two have the same id, a file loses words under `plan.strict`, or the target
-            was not made by an import.
-    """
+    """Make documents the corpus of a data set, in one step, after all of them have been read."""
     data = plan.data
     check_import_target(data)
     result = ImportResult()
@@ -287,9 +247,7 @@ def _bounded(
     """Return metadata within the limits of a corpus; losses are recorded in `result`.
 
     Args:
-        metadata: Metadata of a document.
         fields: Fields of earlier documents, with the kind of their values; those of this one are added.
-        result: Receives the names of shortened and omitted fields.
     """
     kept: dict[str, MetadataValue] = {}
     for name, value in metadata.items():
@@ -318,11 +276,7 @@ def _kind(value: MetadataValue) -> str | None:
 
 
 def _check_words_kept(notes: Sequence[FileNote]) -> None:
-    """Check that no file has lost words.
-
-    Raises:
-        InputError: If a file has; the error names the file that lost most.
-    """
+    """Check that no file has lost words."""
     losing = sorted((note for note in notes if note.share is not None), key=lambda note: note.share or 0.0)
     if losing:
         further = len(losing) - 1

@@ -24,13 +24,7 @@ _MAX_NAMED = 10  # lines or fields that a note names
 
 @dataclass(frozen=True, slots=True)
 class _Records:
-    """Objects of one array or object.
-
-    Attributes:
-        path: Field names that lead to it.
-        objects: The objects.
-        keys: Keys of objects by id, else None.
-    """
+    """Objects of one array or object."""
 
     path: tuple[str, ...]
     objects: Sequence[Any]
@@ -42,9 +36,6 @@ def parse_json(raw: bytes) -> ParsedFile:
 
     Values around these objects become metadata of each, or a document of their own if they are longer. Any other value
     is one document. A sequence of values is read as JSON Lines.
-
-    Raises:
-        UnreadableFile: If the file is not JSON.
     """
     decoded, reader = decode_json(raw), JsonReader()
     try:
@@ -57,11 +48,7 @@ def parse_json(raw: bytes) -> ParsedFile:
 
 
 def parse_json_lines(raw: bytes) -> ParsedFile:
-    """Read one JSON value per line; empty lines are skipped, and lines that are not JSON are reported.
-
-    Raises:
-        UnreadableFile: If most lines are not JSON.
-    """
+    """Read one JSON value per line; empty lines are skipped, and lines that are not JSON are reported."""
     decoded, reader = decode_json(raw), JsonReader()
     values: list[Any] = []
     broken: list[tuple[int, json.JSONDecodeError]] = []
@@ -207,7 +194,6 @@ def _documents_of(records: _Records, *, several: bool) -> list[ParsedDocument]:
     """Return the documents of an array or object.
 
     Args:
-        records: The objects.
         several: Whether there are other arrays or objects, so that keys need its path.
     """
     objects = records.objects

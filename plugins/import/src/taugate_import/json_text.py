@@ -43,11 +43,7 @@ _SCRIPT = re.compile(r"<(script|style)\b.*?</\1\s*>", re.DOTALL | re.IGNORECASE)
 
 @dataclass
 class JsonReader:
-    """Reads the values of a JSON file.
-
-    Attributes:
-        repeated: Names that occur twice in one object.
-    """
+    """Reads the values of a JSON file."""
 
     repeated: dict[str, None] = field(default_factory=dict)
 
@@ -61,12 +57,7 @@ class JsonReader:
         )
 
     def values(self, text: str) -> Iterator[Any]:
-        """Yield the values of a text, which may hold several.
-
-        Raises:
-            json.JSONDecodeError: If the text is not JSON.
-            RecursionError: If values are nested too deeply.
-        """
+        """Yield the values of a text, which may hold several."""
         at = _skip(text, 0)
         while at < len(text):
             value, end = self._decoder.raw_decode(text, at)
@@ -118,12 +109,7 @@ def _constant(_: str) -> None:
 
 
 def as_markdown(text: str, name: str = "") -> str:
-    """Return a string of JSON as it is, or as Markdown if it is HTML; text that only mentions tags is not.
-
-    Args:
-        text: Value of a field.
-        name: Name of the field, which may indicate HTML.
-    """
+    """Return a string of JSON as it is, or as Markdown if it is HTML; text that only mentions tags is not."""
     if "<" in text and is_html(text):
         return MarkdownText(to_markdown(text).strip())
     return unescape(text) if "&" in text and name in _HTML_FIELDS else text
@@ -140,11 +126,7 @@ def is_html(text: str) -> bool:
 
 
 def decode_json(raw: bytes) -> DecodedText:
-    """Decode a JSON file: UTF-8, UTF-16 or UTF-32, with or without a byte order mark.
-
-    Raises:
-        UnreadableFile: If the bytes are not text.
-    """
+    """Decode a JSON file: UTF-8, UTF-16 or UTF-32, with or without a byte order mark."""
     encoding = json.detect_encoding(raw)
     try:
         return DecodedText(raw.decode(encoding).removeprefix("\ufeff"))
@@ -156,7 +138,6 @@ def not_json(error: json.JSONDecodeError, line: int = 1) -> UnreadableFile:
     """Return the error for a file that is not JSON, in the same words for every version of Python.
 
     Args:
-        error: Error of the parser.
         line: Number, from 1, of the line of the file that the parsed text begins on.
     """
     text, at = error.doc, error.pos

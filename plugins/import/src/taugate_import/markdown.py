@@ -58,9 +58,6 @@ class FrontMatter:
     """Content of front matter.
 
     Attributes:
-        title: Title, or "".
-        prose: Descriptions, and fields that contain other fields, as they are written.
-        metadata: Dates, tags, and the other fields by name.
         words: All of its values, from a plain reading, without numbers, dates and booleans.
     """
 

@@ -12,10 +12,9 @@ from taugate.errors import InputError
 from taugate.retrieval.documents.store import MetadataValue
 from taugate.retrieval.documents.visible_text import has_visible_text
 from taugate_import import OVERLAP_TOKENS
-from taugate_import.chunker import Chunker
-from taugate_import.documents import ImportedDocument
+from taugate_import.chunker import Chunker, ImportedDocument
+from taugate_import.files import Skipped, document_id
 from taugate_import.importing import ImportPlan, ImportResult, import_corpus
-from taugate_import.source_files import Skipped, document_id
 from taugate_import.target import ImportRecord, SourceQueries
 from taugate_import.values import metadata_value
 
@@ -44,19 +43,10 @@ def import_documents(
         documents: Objects with `page_content` (LangChain), or with `get_content()` or `text` (LlamaIndex). Their
             `metadata` is kept if filters can use it: strings, numbers, booleans, dates and lists of strings; its
             `title` is the title.
-        to: Folder of the data set, created if needed.
         encoder: Folder of an exported encoder, as returned by
             `taugate.calibration.encoding.source.exported_encoder`: its tokenizer counts, and chunks fit its window.
             None with `chunks="off"`.
         chunks: Maximum size of a chunk in tokens, "auto" for 128 or the window, "off" to leave documents whole.
-        overlap: Tokens that a chunk repeats from the previous one.
-        dry_run: Whether to write nothing.
-
-    Returns:
-        The counts `documents`, `chunks`, `added`, `changed`, `removed`, and `skipped` with a path and a reason each.
-
-    Raises:
-        InputError: If no document has text, two documents have the same id, or the folder's corpus was not imported.
     """
     if encoder is None and chunks != "off":
         raise InputError('encoder: chunks need a tokenizer; give the folder of an exported encoder, or chunks="off"')
@@ -95,15 +85,7 @@ def _documents(objects: Iterable[object]) -> Iterator[ImportedDocument | Skipped
 
 
 def _text(document: object, number: int) -> str:
-    """Return the text of a document.
-
-    Args:
-        document: Object of LangChain or LlamaIndex.
-        number: Position of the document, for the message.
-
-    Raises:
-        InputError: If it has no text.
-    """
+    """Return the text of a document."""
     get_content = getattr(document, "get_content", None)
     for text in (getattr(document, "page_content", None), get_content() if callable(get_content) else None):
         if isinstance(text, str):

@@ -16,8 +16,8 @@ import lxml.etree
 from taugate.data.parsed import ParsedDocument, ParsedFile, UnreadableFile
 from taugate.retrieval.documents.store import MetadataValue
 from taugate_import.html import parse_html
-from taugate_import.scripts import set_apart
 from taugate_import.values import split_tags
+from taugate_import.word_share import set_apart
 
 _MAX_UNPACKED = 512 << 20  # a small archive may unpack to any size
 _OLE = b"\xd0\xcf\x11\xe0"  # start of office files with a password, and of older formats
@@ -28,22 +28,10 @@ _CONTAINER = "META-INF/container.xml"
 
 
 class Package:
-    """The parts of an office file.
-
-    Attributes:
-        names: Names of its parts.
-    """
+    """The parts of an office file."""
 
     def __init__(self, raw: bytes, kind: str) -> None:
-        """Open a file.
-
-        Args:
-            raw: Content of the file.
-            kind: Kind of the file for messages, such as "a Word file".
-
-        Raises:
-            UnreadableFile: If it is damaged, encrypted, too large or of another kind.
-        """
+        """Open a file."""
         self._kind = kind
         if raw.startswith(_OLE):
             raise UnreadableFile("is encrypted or of an old format; save it in the current format without a password")
@@ -57,11 +45,7 @@ class Package:
         self.names = [member.filename for member in members]
 
     def read(self, name: str) -> bytes:
-        """Return the bytes of a part.
-
-        Raises:
-            UnreadableFile: If it is missing or damaged.
-        """
+        """Return the bytes of a part."""
         try:
             return self._archive.read(name)
         except RuntimeError as error:
@@ -70,30 +54,18 @@ class Package:
             raise UnreadableFile(f"is not {self._kind}, or is damaged") from error
 
     def xml(self, name: str) -> Any:  # noqa: ANN401 (lxml has no public type for an element)
-        """Return the root element of a part.
-
-        Raises:
-            UnreadableFile: If it is missing or damaged.
-        """
+        """Return the root element of a part."""
         return self.parse(self.read(name))
 
     def parse(self, content: bytes) -> Any:  # noqa: ANN401 (lxml has no public type for an element)
-        """Return the root element of XML.
-
-        Raises:
-            UnreadableFile: If it is damaged.
-        """
+        """Return the root element of XML."""
         try:
             return lxml.etree.fromstring(content, lxml.etree.XMLParser(resolve_entities=False, no_network=True))
         except lxml.etree.XMLSyntaxError as error:
             raise UnreadableFile(f"is not {self._kind}, or is damaged") from error
 
     def related(self, part: str) -> dict[str, tuple[str, str]]:
-        """Return the parts named by a part: by id, the last word of the kind, and the name.
-
-        Args:
-            part: Name of the part, or "" for the file.
-        """
+        """Return the parts named by a part: by id, the last word of the kind, and the name."""
         folder, name = posixpath.split(part)
         relations = posixpath.join(folder, "_rels", f"{name}.rels")
         if relations not in self.names:
@@ -108,11 +80,7 @@ class Package:
         }
 
     def main_part(self) -> str:
-        """Return the name of the part that holds the document.
-
-        Raises:
-            UnreadableFile: If there is none.
-        """
+        """Return the name of the part that holds the document."""
         for kind, name in self.related("").values():
             if kind == "officeDocument" and name in self.names:
                 return name
@@ -174,12 +142,7 @@ def _set_apart_if(raised: re.Pattern[str], run: re.Match[str]) -> str:
 
 
 def text_outside_tags(parts: Iterable[bytes], left_out: str) -> str:
-    """Return all text outside of the tags of XML parts, found by a search for tags.
-
-    Args:
-        parts: Content of the parts.
-        left_out: Regular expression of content that is not text.
-    """
+    """Return all text outside of the tags of XML parts, found by a search for tags."""
     texts = []
     for part in parts:
         xml = part.decode("utf-16" if part[:2] in {b"\xff\xfe", b"\xfe\xff"} else "utf-8", "replace")
@@ -191,11 +154,7 @@ def text_outside_tags(parts: Iterable[bytes], left_out: str) -> str:
 
 
 def parse_epub(raw: bytes) -> ParsedFile:
-    """Read a book, one document per chapter.
-
-    Raises:
-        UnreadableFile: If the file is damaged or holds no text.
-    """
+    """Read a book, one document per chapter."""
     package = Package(raw, "a book")
     opf = next((root.get("full-path", "") for root in package.xml(_CONTAINER).iter("{*}rootfile")), "")
     book = package.xml(opf)

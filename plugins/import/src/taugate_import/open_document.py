@@ -6,7 +6,7 @@ from typing import Any
 
 from taugate.data.parsed import ParsedFile, TextBuilder, UnreadableFile
 from taugate_import.office_package import Package, text_outside_tags
-from taugate_import.scripts import Script, join_scripts
+from taugate_import.word_share import Script, join_scripts
 
 Element = Any  # lxml has no public type for an element
 
@@ -27,9 +27,6 @@ def parse_open_document(raw: bytes) -> ParsedFile:
     """Read a text or presentation, with notes, comments and text boxes after their paragraph.
 
     Headers and footers are placed at the end.
-
-    Raises:
-        UnreadableFile: If the file is damaged or holds no text.
     """
     package = Package(raw, _KIND)
     reader = _Reader(package)
@@ -53,12 +50,7 @@ def parse_open_document(raw: bytes) -> ParsedFile:
 
 
 class _Reader:
-    """Collects the blocks of a document.
-
-    Attributes:
-        objects: Names of embedded objects that were read.
-        headers: Texts of headers and footers.
-    """
+    """Collects the blocks of a document."""
 
     def __init__(self, package: Package) -> None:
         self.builder = TextBuilder()
@@ -137,12 +129,7 @@ def _name(element: Element) -> str:
 
 
 def _mark_scripts(root: Element, styles: Element | None) -> None:
-    """Mark the spans of a part that are superscript or subscript by their style.
-
-    Args:
-        root: Root element of the part, with its own styles.
-        styles: Root element of the part with the common styles.
-    """
+    """Mark the spans of a part that are superscript or subscript by their style."""
     declared = [style for part in (styles, root) if part is not None for style in part.iter("{*}style")]
     parents = {_attribute(style, "name"): _attribute(style, "parent-style-name") for style in declared}
     offsets = {
@@ -179,12 +166,7 @@ def _pieces(element: Element, script: Script) -> Iterator[tuple[Script, str]]:
 
 
 def _apart(element: Element, *, nested: bool) -> Iterator[Element]:
-    """Yield elements that are set apart within a block.
-
-    Args:
-        element: The block.
-        nested: Whether paragraphs in it are set apart, as in text boxes.
-    """
+    """Yield elements that are set apart within a block."""
     for child in element.iterchildren("*"):
         name = _name(child)
         if name in _APART and (nested or name not in {"p", "h", "list", "table"}):

@@ -63,9 +63,6 @@ class ReadFile:
     """The documents of a file, and what of its words is in them.
 
     Attributes:
-        documents: Documents with text, in the order of the file.
-        share: Share of the file's words that are in the documents, 0…1.
-        notes: Notes of `ParsedFile`.
         lost_numbers: Words with a digit that are in no document as the file shows them.
     """
 
@@ -159,15 +156,7 @@ def kind_of(path: Path) -> str | None:
 
 
 def read_file(path: Path) -> ReadFile:
-    """Read one file, in this process.
-
-    Args:
-        path: A file of a kind that `kind_of` supports.
-
-    Raises:
-        UnreadableFile: If the file cannot be parsed; the message is the reason.
-        OSError: If the file cannot be opened.
-    """
+    """Read one file, in this process."""
     kind = kind_of(path)
     if kind is None:
         raise UnreadableFile(f"is of a kind that is not read: {path.suffix}")
@@ -252,12 +241,7 @@ def _pool() -> ProcessPool:
 
 
 def _read_or_exit(path: Path, seconds: int) -> ReadFile:
-    """Read a file in the pool's process, and exit if memory runs out, as the process cannot be trusted afterwards.
-
-    Args:
-        path: The file.
-        seconds: Processor time after which the process is killed.
-    """
+    """Read a file in the pool's process, and exit if memory runs out, as the process cannot be trusted afterwards."""
     _, most = resource.getrlimit(resource.RLIMIT_CPU)
     limit = math.ceil(time.process_time()) + seconds
     resource.setrlimit(resource.RLIMIT_CPU, (limit if most == resource.RLIM_INFINITY else min(limit, most), most))

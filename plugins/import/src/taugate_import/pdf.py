@@ -162,10 +162,7 @@ class _Page:
 
     Attributes:
         text: Text of the page, None if the page is damaged.
-        heights: Heights of possible running lines above the lower edge of the page.
         height: Height of the page, 0 if its lines do not run from left to right.
-        annotations: Filled fields, and notes.
-        is_picture: Whether it has pictures and no text.
     """
 
     text: str | None
@@ -179,9 +176,6 @@ def parse_pdf(raw: bytes) -> ParsedFile:
     """Read a PDF as text: one block per page, with the headings of its outline, without running headers and footers.
 
     Filled fields, notes and comments follow the text of their page. Attached files are not read.
-
-    Raises:
-        UnreadableFile: If it is damaged, encrypted, or has only pictures of text.
     """
     try:
         pdf = pypdfium2.PdfDocument(raw)
@@ -235,13 +229,7 @@ def _read_page(pdf: pypdfium2.PdfDocument, number: int) -> _Page:
 
 
 def _heights(reader: pypdfium2.PdfTextPage, text: str, lower_edge: float) -> dict[int, float]:
-    """Return the heights of possible running lines, by number.
-
-    Args:
-        reader: Text of the page.
-        text: The same as a string.
-        lower_edge: Height of the page's lower edge.
-    """
+    """Return the heights of possible running lines, by number."""
     lines = text.split("\n")
     heights, start = {}, 0
     edges = edge_lines(len(lines))
@@ -256,12 +244,7 @@ def _heights(reader: pypdfium2.PdfTextPage, text: str, lower_edge: float) -> dic
 
 
 def _lines(text: str, page: _Page) -> list[Line]:
-    """Return the lines of a page, with the places of possible running lines.
-
-    Args:
-        text: Text of the page, with divided words joined.
-        page: The page.
-    """
+    """Return the lines of a page, with the places of possible running lines."""
     lines = text.replace("\x00", "").split("\n")
     before = (page.text or "").split("\n")
     if len(lines) != len(before):
@@ -273,13 +256,7 @@ def _lines(text: str, page: _Page) -> list[Line]:
 
 
 def _notes(pdf: pypdfium2.PdfDocument, pages: Sequence[_Page], text: str) -> Iterator[str]:
-    """Yield the notes on a file.
-
-    Args:
-        pdf: The file.
-        pages: Its pages.
-        text: The complete text.
-    """
+    """Yield the notes on a file."""
     if pictures := [number for number, page in enumerate(pages, start=1) if page.is_picture]:
         yield f"has only pictures on {_page_list(pictures)}; run OCR on it first"
     if damaged := [number for number, page in enumerate(pages, start=1) if page.text is None]:

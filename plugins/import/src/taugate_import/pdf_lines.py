@@ -28,9 +28,6 @@ def join_divided_words(pages: Sequence[str]) -> list[str]:
     Whether the hyphen belongs to the word is decided by the other text: `well-known` and `understand` elsewhere decide
     about these words. Otherwise "con-" and "trolled" are one word, but the hyphen is kept before a capital, after a
     single letter, between two words that the text also has alone, and in a word of three parts.
-
-    Args:
-        pages: Texts as read by pdfium.
     """
     undivided = (_DIVIDED.sub(" - ", page) for page in pages)
     words = Counter(match[0].casefold() for page in undivided for match in _WORD.finditer(page))
@@ -38,12 +35,7 @@ def join_divided_words(pages: Sequence[str]) -> list[str]:
 
 
 def _joined(match: re.Match[str], words: Counter[str]) -> str:
-    """Return a word that is divided into two parts.
-
-    Args:
-        match: The divided word.
-        words: Number of occurrences of the text's other words.
-    """
+    """Return a word that is divided into two parts."""
     left, right = match[1], match[2]
     first, second = left.casefold(), right.casefold()
     joined, hyphenated = words[first + second], words[f"{first}-{second}"]
@@ -69,10 +61,8 @@ class Line:
     """A line of a page.
 
     Attributes:
-        text: Its words.
         height: Height of its first letter above the lower edge of the page, in points; None if it is unknown, or the
             line is not in the margin at the top or bottom.
-        at_bottom: Whether it is in the margin at the bottom.
     """
 
     text: str
@@ -81,22 +71,12 @@ class Line:
 
 
 def edge_lines(count: int) -> set[int]:
-    """Return the positions of possible running lines on a page.
-
-    Args:
-        count: Number of lines on the page.
-    """
+    """Return the positions of possible running lines on a page."""
     return {number for number in range(count) if number < _EDGE_LINES or number >= count - _EDGE_LINES}
 
 
 def in_margin(text: str, height: float, page_height: float) -> Line:
-    """Return a line with its place.
-
-    Args:
-        text: Text of the line.
-        height: Height above the lower edge of the page, in points.
-        page_height: Height of the page, in points.
-    """
+    """Return a line with its place."""
     is_bottom = height < _MARGIN * page_height
     return Line(text, height if is_bottom or height > (1 - _MARGIN) * page_height else None, is_bottom)
 
@@ -108,9 +88,6 @@ def drop_running_lines(pages: Sequence[Sequence[Line]]) -> list[list[str]]:
     the bottom, or without letters, also if it is the same but for a number that counts the pages. Lines that differ in
     other digits are content. The dropped lines never exceed the share that a file may lose without a note: if most of
     the words of a document are running ones, as on slides, they are kept.
-
-    Args:
-        pages: Lines of each page in reading order.
     """
     places: dict[tuple[str, str, int], list[tuple[int, int]]] = defaultdict(list)
     for number, page in enumerate(pages):
@@ -131,12 +108,7 @@ def drop_running_lines(pages: Sequence[Sequence[Line]]) -> list[list[str]]:
 
 
 def _keys(line: Line, number: int) -> Iterator[tuple[str, str, int]]:
-    """Yield keys that a line shares with its repeats.
-
-    Args:
-        line: The line.
-        number: Number of its page.
-    """
+    """Yield keys that a line shares with its repeats."""
     text = " ".join(line.text.split())
     if line.height is None or not text:
         return

@@ -74,12 +74,7 @@ _MARKUP = re.compile(r"</?[a-zA-Z][^<>]*>|<[\d:.]+>|\{\\[^{}]*\}")  # tags, time
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """A text encoding.
-
-    Attributes:
-        codec: Python's name of the encoding.
-        name: Name for users and in web pages.
-    """
+    """A text encoding."""
 
     codec: str
     name: str
@@ -181,11 +176,6 @@ def decode(raw: bytes, codec: str, errors: str = "taugate-replace") -> str:
     """Decode a text, without its byte order mark, according to the WHATWG Encoding Standard.
 
     An invalid byte becomes U+FFFD or, in UTF-8, its character in windows-1252 if it is the only one in a row.
-
-    Args:
-        raw: Content of the file.
-        codec: Python's name of the encoding.
-        errors: Name of the error handler.
     """
     if codec == "iso2022_jp":
         raw, codec = _ISO_2022_JP.sub(_as_euc_jp, raw), "euc_jp"
@@ -233,7 +223,6 @@ class DecodedText:
     """The bytes of a file as text.
 
     Attributes:
-        text: Text with line feeds as line breaks.
         notes: Notes on the encoding, as in `ParsedFile`; empty if the file is UTF-8 or names its encoding.
     """
 
@@ -242,11 +231,7 @@ class DecodedText:
 
 
 def decode_text(raw: bytes) -> DecodedText:
-    """Decode the bytes of a text file: by its byte order mark, as UTF-8, or in the most likely encoding.
-
-    Raises:
-        UnreadableFile: If the bytes are not text.
-    """
+    """Decode the bytes of a text file: by its byte order mark, as UTF-8, or in the most likely encoding."""
     marked = marked_encoding(raw)
     encoding = marked or guess_encoding(raw)
     text = printable_text(decode(raw, encoding.codec))
@@ -265,22 +250,14 @@ def encoding_notes(raw: bytes, encoding: Encoding) -> tuple[str, ...]:
 
 
 def printable_text(text: str) -> str:
-    """Return a text with line feeds as line breaks, and without other control characters.
-
-    Raises:
-        UnreadableFile: If it has many control characters, and is therefore not text.
-    """
+    """Return a text with line feeds as line breaks, and without other control characters."""
     if len(_PLAIN_TEXT_CONTROL.findall(text[:_SAMPLE])) > len(text[:_SAMPLE]) // 100:
         raise UnreadableFile("is not text")
     return _PLAIN_TEXT_CONTROL.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
 def parse_plain_text(text: str) -> ParsedDocument:
-    """Divide a text into paragraphs at its empty lines.
-
-    Args:
-        text: Text with line feeds as line breaks.
-    """
+    """Divide a text into paragraphs at its empty lines."""
     builder = TextBuilder()
     for paragraph in re.split(r"\n[ \t]*\n", text.replace("\f", "\n\n")):
         builder.add(paragraph, "prose")
@@ -288,11 +265,7 @@ def parse_plain_text(text: str) -> ParsedDocument:
 
 
 def parse_code(raw: bytes) -> ParsedFile:
-    """Read source code.
-
-    Raises:
-        UnreadableFile: If the bytes are not text.
-    """
+    """Read source code."""
     decoded = decode_text(raw)
     builder = TextBuilder()
     for block in _blocks(decoded.text.replace("\f", "\n").split("\n")):
@@ -313,11 +286,7 @@ def _blocks(lines: Sequence[str]) -> Iterator[list[str]]:
 
 
 def parse_captions(raw: bytes) -> ParsedFile:
-    """Read captions, one paragraph each; lines that are still shown by the next one are read once.
-
-    Raises:
-        UnreadableFile: If the bytes are not text.
-    """
+    """Read captions, one paragraph each; lines that are still shown by the next one are read once."""
     decoded = decode_text(raw)
     builder = TextBuilder()
     before: list[str] = []

@@ -45,13 +45,6 @@ def records_to_documents(records: Iterable[Fields], title: str = "") -> list[Par
     that is not empty, one per line with its name. `title` is the title; other scalars and lists of strings are
     metadata. Long strings, and strings in lists of records, are lines of the text with the path that leads to them. The
     key is the field `_id` or `id` if it is unique, else the record's number, from 1.
-
-    Args:
-        records: Values by field. Records without any text are left out.
-        title: Title of documents that have none.
-
-    Raises:
-        UnreadableFile: If no record has text.
     """
     rows = [_without_envelope(record) for record in records]
     key_field = next((name for name in ID_FIELDS if _is_unique(name, rows)), None)
@@ -199,11 +192,7 @@ def _is_unique(name: str, rows: list[Fields]) -> bool:
 
 
 def parse_parquet(raw: bytes) -> ParsedFile:
-    """Read one document per row.
-
-    Raises:
-        UnreadableFile: If the file is damaged or holds no text.
-    """
+    """Read one document per row."""
     from pyarrow import ArrowException, BufferReader
     from pyarrow.parquet import read_table
 

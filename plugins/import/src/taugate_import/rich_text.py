@@ -57,11 +57,7 @@ _NOTE = re.compile(r"\{(?:\\\*)?\s*\\(?:(footnote|shptxt)|annotation|header[lrf]
 
 
 def rich_text(value: object) -> str | None:
-    """Return the text of a rich text, with an empty line between blocks; None if a value is not rich text.
-
-    Args:
-        value: Value of a JSON document.
-    """
+    """Return the text of a rich text, with an empty line between blocks; None if a value is not rich text."""
     return "\n\n".join(block for block in _blocks(value) if block.strip()) if is_rich_text(value) else None
 
 
@@ -172,11 +168,7 @@ def _inline_parts(name: str, child: object) -> Iterator[str]:
 
 
 def parse_rtf(raw: bytes) -> ParsedFile:
-    """Read Rich Text.
-
-    Raises:
-        UnreadableFile: If it is damaged or not Rich Text.
-    """
+    """Read Rich Text."""
     if not raw.lstrip().startswith(b"{\\rtf"):
         raise UnreadableFile("is not Rich Text")
     source = _with_notes(raw.decode("latin-1"))

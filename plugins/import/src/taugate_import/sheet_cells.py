@@ -59,8 +59,6 @@ def show_number(value: float, code: str, *, from_1904: bool = False) -> str:
 
     Args:
         value: A number; for a date, days since 1900.
-        code: The format, "General" if the cell has none.
-        from_1904: Whether dates are days since 1904.
     """
     if code == "General":
         return show_general(value)
@@ -207,22 +205,14 @@ def _date(section: Section, value: float, first_day: int) -> str:
 
 
 class XmlCells:
-    """The cells of an .xlsx file, found by a search for tags.
-
-    Attributes:
-        unused: Shared strings that no cell has shown yet, by number.
-    """
+    """The cells of an .xlsx file, found by a search for tags."""
 
     def __init__(self, package: Package) -> None:
         self._package = package
         self.unused = dict(enumerate(self.strings))
 
     def shown(self, part: str) -> Iterator[tuple[Place, str, bool]]:
-        """Yield the place of each cell with a value, the shown text, and whether a format makes another text of it.
-
-        Args:
-            part: Name of the part that holds the sheet.
-        """
+        """Yield the place of each cell with a value, the shown text, and whether a format makes another text of it."""
         for place, attributes, content in find_cells(read_part(self._package, part)):
             named = dict(_KIND.findall(attributes))
             kind, style = named.get("t", ""), named.get("s", "")

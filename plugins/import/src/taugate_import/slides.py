@@ -24,11 +24,7 @@ _NO_TEXT = (
 
 
 def parse_pptx(raw: bytes) -> ParsedFile:
-    """Read a presentation as text, including hidden slides.
-
-    Raises:
-        UnreadableFile: If the file is damaged or holds no text.
-    """
+    """Read a presentation as text, including hidden slides."""
     package = Package(raw, _KIND)
     main = package.main_part()
     related = package.related(main)
@@ -47,14 +43,7 @@ def parse_pptx(raw: bytes) -> ParsedFile:
 
 
 def _add_slide(builder: TextBuilder, package: Package, name: str, number: int) -> None:
-    """Add the text of a slide.
-
-    Args:
-        builder: Receives the text.
-        package: The presentation.
-        name: Name of the slide's part.
-        number: Number of the slide, from 1.
-    """
+    """Add the text of a slide."""
     slide = package.xml(name)
     choose_alternatives(slide)
     title = next((shape for shape in slide.iter("{*}sp") if _placeholder(shape) in _TITLES), None)

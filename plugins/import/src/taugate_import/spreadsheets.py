@@ -41,12 +41,7 @@ _NO_TEXT = r"<(?P<tag>authors|mc:Fallback|c:f|c:formatCode|xdr:from|xdr:to|a:ext
 
 
 def join_header_rows(rows: MutableSequence[Row], merged: Sequence[tuple[Place, Place]]) -> None:
-    """Join the rows of each header that has merged cells: `Pressure` above `lowest` becomes `Pressure lowest`.
-
-    Args:
-        rows: The rows of a sheet, merged cells filled from the top down.
-        merged: The first and the last place of all merged cells.
-    """
+    """Join the rows of each header that has merged cells: `Pressure` above `lowest` becomes `Pressure lowest`."""
     starts: dict[int, list[tuple[Place, Place]]] = {}
     for area in merged:
         starts.setdefault(area[0][0], []).append(area)
@@ -101,21 +96,13 @@ def cell_texts(package: Package, cells: XmlCells) -> Iterator[str]:
 
 
 def open_document_texts(content: str) -> list[str]:
-    """Return the text of the cells, comments and shapes of an .ods file.
-
-    Args:
-        content: Text of the file's content.xml.
-    """
+    """Return the text of the cells, comments and shapes of an .ods file."""
     body = content[content.find("<office:body") :]
     return [html.unescape(re.sub("<[^<>]*>", " ", text)) for text in _PARAGRAPH.findall(body)]
 
 
 def check_area(package: Package) -> None:
-    """Check that the area of cells is small enough for the memory.
-
-    Raises:
-        UnreadableFile: If a cell is so far from the others that the cells between them do not fit.
-    """
+    """Check that the area of cells is small enough for the memory."""
     for name in package.matching(SHEETS):
         columns = rows = 0
         for (row, column), _, _ in find_cells(read_part(package, name)):
@@ -134,9 +121,6 @@ def parse_spreadsheet(raw: bytes) -> ParsedFile:
 
     A sheet may hold several tables, with empty rows between them. The first full row of a table names its columns. A
     sheet without a table is one document. Formulas count by their last value.
-
-    Raises:
-        UnreadableFile: If the file is damaged, encrypted or holds no text.
     """
     package = Package(raw, _KIND) if raw.startswith(b"PK") else None
     if package:
@@ -187,11 +171,6 @@ def _rows(sheet: calamine.CalamineSheet, cells: XmlCells | None, table: Element)
     """Return the cells of a sheet, each with the text that it shows; a header of several rows becomes one.
 
     Each row of vertically merged cells has their value.
-
-    Args:
-        sheet: The sheet.
-        cells: Cells of the file if it is .xlsx.
-        table: Element of the sheet if the file is .ods.
     """
     rows = [[_value(cell) for cell in row] for row in sheet.to_python(skip_empty_area=False)]
     merged = sheet.merged_cell_ranges or []
@@ -258,13 +237,7 @@ def _is_filled(row: Row) -> bool:
 
 
 class _Reading:
-    """Results gathered from the sheets of a file.
-
-    Attributes:
-        parsed: Documents of all sheets.
-        notes: Notes of `ParsedFile`.
-        column_names: Names of the columns of all tables.
-    """
+    """Results gathered from the sheets of a file."""
 
     def __init__(self) -> None:
         self.parsed: list[ParsedDocument] = []
@@ -272,12 +245,7 @@ class _Reading:
         self.column_names: list[str] = []
 
     def documents(self, name: str, rows: Sequence[Row]) -> Iterator[ParsedDocument]:
-        """Yield the documents of a sheet.
-
-        Args:
-            name: Name of the sheet.
-            rows: Rows of the sheet.
-        """
+        """Yield the documents of a sheet."""
         tables = _tables(rows)
         for number, cells in enumerate(tables, start=1):
             prefix = f"table {number}/" if len(tables) > 1 else ""

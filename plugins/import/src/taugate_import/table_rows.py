@@ -39,11 +39,7 @@ class Table:
     """A table with names for its columns.
 
     Attributes:
-        above: Lines above the header, such as a title.
         header: Position of the header among the rows that the table was made from, None if it has none.
-        names: Distinct names of the columns.
-        rows: Rows below the header.
-        notes: Notes of `ParsedFile`.
     """
 
     above: tuple[str, ...]
@@ -59,9 +55,6 @@ def rows_to_documents(rows: Sequence[Sequence[object]]) -> list[ParsedDocument]:
     Args:
         rows: Cells of any type, None or "" if empty. The first full row names the columns; lines above it are the title
             of documents that have none.
-
-    Raises:
-        UnreadableFile: If no row has text.
     """
     table = table_of(rows)
     return table_to_documents(table, table.rows)
@@ -72,9 +65,6 @@ def table_of(rows: Sequence[Sequence[object]]) -> Table:
 
     Args:
         rows: Cells of any type; empty rows are skipped.
-
-    Raises:
-        UnreadableFile: If there is no row below the header.
     """
     filled = [number for number, row in enumerate(rows) if count_filled(row)]
     if not filled:
@@ -95,15 +85,7 @@ def table_of(rows: Sequence[Sequence[object]]) -> Table:
 
 
 def table_to_documents(table: Table, rows: Sequence[Sequence[object]]) -> list[ParsedDocument]:
-    """Turn a table into documents: one per row, and one of the lines above the header if they are too long for a title.
-
-    Args:
-        table: The table.
-        rows: Its rows, possibly with cells of other types.
-
-    Raises:
-        UnreadableFile: If no row has text.
-    """
+    """Turn a table into documents: one per row, and one of lines above the header that are too long for a title."""
     title = " ".join(table.above)
     short = 0 < len(title) <= _MAX_TITLE
     records = [_record(table, row, original) for row, original in zip(rows, table.rows, strict=True)]

@@ -14,7 +14,6 @@ import orjson
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from taugate.data.corpus import CORPUS, read_lines_of_corpus
-from taugate.data.editing import LOCK, qrels_bytes
 from taugate.data.judgements import (
     NO_DOCUMENT,
     CorpusIds,
@@ -26,11 +25,11 @@ from taugate.data.judgements import (
 )
 from taugate.data.lines import read_lines, read_objects, required_id, required_text, stored_file
 from taugate.data.parsed import prose_document
-from taugate.data.queries import QUERIES
+from taugate.data.queries import LOCK, QUERIES, qrels_bytes
 from taugate.errors import InputError
 from taugate.storage.files import atomic_write, set_mode, sync, sync_folder
-from taugate_import.documents import ImportedDocument
-from taugate_import.source_files import Skipped
+from taugate_import.chunker import ImportedDocument
+from taugate_import.files import Skipped
 
 RECORD = "import.json"  # how an imported data set was made
 
@@ -38,24 +37,12 @@ PARTIAL = f".{CORPUS}.new"
 
 
 def is_data_set(source: Path) -> bool:
-    """Return whether a source is a data set: a folder that holds corpus.jsonl.
-
-    Raises:
-        InputError: If the corpus exists both plain and packed.
-    """
+    """Return whether a source is a data set: a folder that holds corpus.jsonl."""
     return source.is_dir() and stored_file(source / CORPUS).is_file()
 
 
 def documents_of_data_set(folder: Path, prefix: str) -> Iterator[ImportedDocument | Skipped]:
-    """Yield the documents of a data set as they are written, then the other files in its folder.
-
-    Args:
-        folder: Folder of the data set.
-        prefix: Prefix for the ids of its documents.
-
-    Raises:
-        InputError: At the first fault, as judgements may name any document; LineError if a line is invalid.
-    """
+    """Yield the documents of a data set as they are written, then the other files in its folder."""
     for document in read_lines_of_corpus(stored_file(folder / CORPUS), CorpusIds()):
         yield ImportedDocument(
             prefix + document.id,
@@ -73,12 +60,7 @@ def documents_of_data_set(folder: Path, prefix: str) -> Iterator[ImportedDocumen
 
 @dataclass
 class SourceQueries:
-    """Queries and judgements of data sets.
-
-    Attributes:
-        queries: Lines of queries.jsonl.
-        judgements: Rows of the qrels, by split.
-    """
+    """Queries and judgements of data sets."""
 
     queries: list[bytes] = field(default_factory=list)
     judgements: dict[str, list[JudgementLine]] = field(default_factory=dict)
@@ -89,9 +71,6 @@ class SourceQueries:
 
         Args:
             data_sets: Folders, each with the prefix for the ids of its documents and queries.
-
-        Raises:
-            InputError: At the first fault; LineError if a line is invalid.
         """
         source = cls()
         for folder, prefix in data_sets:
@@ -113,12 +92,6 @@ class SourceQueries:
         """Write the files of a data set that has no queries yet; existing splits are kept as they are.
 
         queries.jsonl is written last, so that all its judgements exist once it does.
-
-        Args:
-            data: Folder of the data set.
-
-        Raises:
-            OSError: If a file cannot be written.
         """
         for split, lines in self.judgements.items():
             path = data / qrels_of(split)
@@ -141,11 +114,7 @@ class ImportRecord(BaseModel):
     """Content of `import.json`, which records how the corpus beside it was made.
 
     Attributes:
-        schema_version: Version of this file's format.
-        sources: Sources as the user named them.
-        encoder: Encoder whose tokenizer counted the tokens.
         chunk_tokens: Maximum size of a chunk in tokens, None if documents were left whole.
-        overlap: Overlap of chunks in tokens.
         version: Version of taugate that wrote the corpus; "" for versions that did not record it.
     """
 
@@ -160,11 +129,7 @@ class ImportRecord(BaseModel):
 
 
 def check_import_target(data: Path) -> None:
-    """Check that the target is a folder without a corpus, or with an imported one.
-
-    Raises:
-        InputError: If it is not.
-    """
+    """Check that the target is a folder without a corpus, or with an imported one."""
     if data.exists() and not data.is_dir():
         raise InputError(f"{data}: is a file; name a folder with --to")
     corpus = stored_file(data / CORPUS)
@@ -186,11 +151,7 @@ def source_name(source: Path) -> str:
 
 
 def check_names(data: Path, sources: Sequence[Path]) -> None:
-    """Check the names of the sources.
-
-    Raises:
-        InputError: If two sources have the same name, or the target is a source.
-    """
+    """Check the names of the sources."""
     names = [source_name(source) for source in sources]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise InputError(
@@ -206,10 +167,6 @@ def time_of_last_import(data: Path, record: ImportRecord) -> float:
     """Return when another version made the corpus with the same settings, in seconds since 1970; else minus infinity.
 
     A document whose file is older differs from the corpus only because this version reads it differently.
-
-    Args:
-        data: Folder of the data set.
-        record: Settings of the import.
     """
     path = data / RECORD
     if not path.is_file():
@@ -237,9 +194,6 @@ def new_corpus(path: Path) -> Iterator[BinaryIO]:
 
     Args:
         path: The file PARTIAL in the folder of the data set, or the null device.
-
-    Raises:
-        OSError: If the file cannot be opened.
     """
     if path.name == PARTIAL:
         path.unlink(missing_ok=True)  # left by a killed import, possibly another user's

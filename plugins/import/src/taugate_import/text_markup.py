@@ -40,20 +40,12 @@ _REPRESENTATION = re.compile(r"\s*<[^<>\n]*>\s*")  # of an object, such as <IPyt
 
 
 def parse_rst(raw: bytes) -> ParsedFile:
-    """Read reStructuredText.
-
-    Raises:
-        UnreadableFile: If the bytes are not text.
-    """
+    """Read reStructuredText."""
     return _parse(decode_text(raw), _rst_headings, lambda lines: lines[0][:1].isspace())
 
 
 def parse_org(raw: bytes) -> ParsedFile:
-    """Read a file of Org mode; `#+TITLE:` is its title.
-
-    Raises:
-        UnreadableFile: If the bytes are not text.
-    """
+    """Read a file of Org mode; `#+TITLE:` is its title."""
     decoded = decode_text(raw)
     title = " ".join(" ".join(_ORG_TITLE.findall(decoded.text)).split())
     body = dataclasses.replace(decoded, text=_ORG_TITLE.sub("", decoded.text))
@@ -65,11 +57,7 @@ def parse_org(raw: bytes) -> ParsedFile:
 
 
 def parse_asciidoc(raw: bytes) -> ParsedFile:
-    """Read AsciiDoc.
-
-    Raises:
-        UnreadableFile: If the bytes are not text.
-    """
+    """Read AsciiDoc."""
     return _parse(
         decode_text(raw), _matching(_ASCIIDOC_HEADING), lambda lines: lines[0].startswith(("----", "[source", "...."))
     )
@@ -142,11 +130,7 @@ def _rst_headings(lines: Sequence[str]) -> Iterator[Heading]:
 
 
 def _matching(heading: re.Pattern[str]) -> Callable[[Sequence[str]], Iterator[Heading]]:
-    """Return a function that finds headings of one line.
-
-    Args:
-        heading: Pattern of their signs, one per level, and their text.
-    """
+    """Return a function that finds headings of one line."""
 
     def headings(lines: Sequence[str]) -> Iterator[Heading]:
         for number, line in enumerate(lines):
@@ -157,11 +141,7 @@ def _matching(heading: re.Pattern[str]) -> Callable[[Sequence[str]], Iterator[He
 
 
 def parse_xml(raw: bytes) -> ParsedFile:
-    """Read XML: a paragraph for each element with text, or the file as code if its words are in attributes.
-
-    Raises:
-        UnreadableFile: If the bytes are not text.
-    """
+    """Read XML: a paragraph for each element with text, or the file as code if its words are in attributes."""
     try:
         root = lxml.etree.fromstring(raw, _PARSER)
     except lxml.etree.XMLSyntaxError:
@@ -204,11 +184,7 @@ def _has_own_text(element: "lxml.etree._Element") -> bool:
 
 
 def parse_notebook(raw: bytes) -> ParsedFile:
-    """Read a notebook; pictures among its outputs are left out.
-
-    Raises:
-        UnreadableFile: If the file cannot be read.
-    """
+    """Read a notebook; pictures among its outputs are left out."""
     decoded = decode_text(raw)
     try:
         notebook = orjson.loads(decoded.text)
@@ -279,12 +255,7 @@ def _form(output: Mapping[str, Json]) -> str:
 
 
 def _text(value: object, between: str = "") -> str:
-    """Return a text that a notebook holds as a string or as lines.
-
-    Args:
-        value: The text.
-        between: Separator of the lines.
-    """
+    """Return a text that a notebook holds as a string or as lines."""
     lines = value if isinstance(value, list) else [value]
     return between.join(_strip_colours(line) for line in lines if isinstance(line, str))
 

@@ -54,12 +54,7 @@ def split_tags(text: str) -> list[str] | None:
 
 @dataclass(frozen=True, slots=True)
 class TypedCell:
-    """A cell of text that is a number, a date or a boolean.
-
-    Attributes:
-        value: Value for filters.
-        text: The cell as it is written.
-    """
+    """A cell of text that is a number, a date or a boolean."""
 
     value: MetadataValue
     text: str
@@ -87,11 +82,7 @@ class Leaf:
     """A value of a record that contains no other record.
 
     Attributes:
-        path: The field names that lead to it, joined by dots.
-        value: A scalar, or a list of strings.
         listed: Whether the path contains a list of records, so that other leaves may have the same path.
-        first: Whether it begins such a record.
-        written: The value as written in the file, if that is another text.
     """
 
     path: str
@@ -118,15 +109,7 @@ class Leaf:
 
 
 def leaves(record: Fields, path: str = "") -> Iterator[Leaf]:
-    """Yield the leaves of a record in order; empty ones and long lists of numbers are left out.
-
-    Args:
-        record: Values by field.
-        path: Path of the record.
-
-    Raises:
-        RecursionError: If it is nested too deeply.
-    """
+    """Yield the leaves of a record in order; empty ones and long lists of numbers are left out."""
     yield from _of_mapping(record, path, listed=False)
 
 

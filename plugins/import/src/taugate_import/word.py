@@ -21,7 +21,7 @@ from taugate.data.parsed import ParsedFile, UnreadableFile
 from taugate_import.html_markdown import to_markdown
 from taugate_import.markdown import parse_markdown
 from taugate_import.office_package import Package, text_outside_tags
-from taugate_import.scripts import Script, join_scripts, linear_text
+from taugate_import.word_share import Script, join_scripts, linear_text
 
 Element = Any  # lxml has no public type for an element
 
@@ -50,12 +50,7 @@ _NO_TEXT = (
 
 
 def rewrite(package: Package, main: str) -> bytes:
-    """Return a Word file without pictures, of which mammoth reads all text.
-
-    Args:
-        package: The Word file.
-        main: Name of its document part.
-    """
+    """Return a Word file without pictures, of which mammoth reads all text."""
     body_part = package.xml(main)
     body = next(body_part.iterchildren("{*}body"), None)
     if body is None:
@@ -100,14 +95,7 @@ def _appended(package: Package, namespace: str) -> Iterator[Element]:
 
 
 def _flatten(root: Element, package: Package, name: str, namespace: str) -> None:
-    """Rewrite a part in place.
-
-    Args:
-        root: Root element of the part.
-        package: The Word file.
-        name: Name of the part, to resolve its references.
-        namespace: Namespace of its paragraphs.
-    """
+    """Rewrite a part in place."""
     choose_alternatives(root)
     _mark_scripts(root, package, namespace)
     for tag in _DELETED:
@@ -284,9 +272,6 @@ def parse_docx(raw: bytes) -> ParsedFile:
 
     Text boxes follow their paragraph. Footnotes, headers, footers and comments are placed at the end. Text deleted
     under tracked changes is left out.
-
-    Raises:
-        UnreadableFile: If it is not a Word file, or unpacks to more than 512 MiB.
     """
     package = Package(raw, _KIND)
     main = package.main_part()

@@ -17,9 +17,8 @@ from taugate.calibration.export.bert_graph import find_bert
 from taugate.errors import EncoderError
 from taugate.release.encoder import LAYOUT, WEIGHTS, Precision
 from taugate.retrieval.encoder import bert
-from taugate.retrieval.encoder.bert import PRECISIONS, BertModel
+from taugate.retrieval.encoder.bert import PRECISIONS, BertModel, Graph
 from taugate.retrieval.encoder.encoder import GRAPH_FILES, ExportedEncoder
-from taugate.retrieval.encoder.graph import Graph
 from taugate.storage.tensors import map_tensors, write_tensors
 from tests.fake_encoder import write_fake_encoder
 

@@ -11,8 +11,8 @@ from pydantic.dataclasses import dataclass
 
 from taugate.cli.terminal.options import Appearance, AsJson, DataFolder, command_of, option
 from taugate.cli.terminal.output import print_result, printable, say
-from taugate.data.editing import DatasetBusy
 from taugate.data.judgements import GENERATED, HUMAN, TRAFFIC, qrels_of
+from taugate.data.queries import DatasetBusy
 from taugate.errors import InputError
 from taugate.evidence.options import Advice, Options
 from taugate.storage.files import Json
@@ -204,4 +204,4 @@ def _user() -> str:
     return re.sub(r"[^\w-]", "-", user)[:64] or "judge"
 
 
-command = command_of("judge", run, JudgeOptions, keys=("k", "release", "judge", "split", "port", "seed"))
+command = command_of("judge", run, JudgeOptions, keys=("k", "release", "split", "port", "seed"))

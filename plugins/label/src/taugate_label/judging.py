@@ -8,10 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from taugate.data.corpus import CORPUS, read_corpus
-from taugate.data.editing import QueryFile, judgement_lines, sole_writer
 from taugate.data.judgements import CorpusIds, qrels_of
 from taugate.data.lines import stored_file
-from taugate.data.queries import check_folder
+from taugate.data.queries import QueryFile, check_folder, judgement_lines, sole_writer
 from taugate.data.runs.run import Run
 from taugate.errors import InputError
 from taugate.retrieval.documents.store import Document
@@ -48,15 +47,7 @@ def draw_run_round(
     A run has no threshold that results could lie near, so there is one stratum, and judgements need no weights.
 
     Args:
-        draw: Size and seed.
-        data: Folder of the data set, with the texts of the results.
-        run: File of the run.
-        k: K, the number of results that are judged.
         candidates: The population; queries without results in the run are left out.
-        earlier: Weights of the queries that were judged before.
-
-    Raises:
-        InputError: If the run cannot be read, has results for no query, or a result has no text.
     """
     listed = Run.read(run, ordered=False)
     population = [query for query in candidates.queries if query.id in listed.queries]
@@ -92,7 +83,6 @@ class SampleRequest:
     Attributes:
         n: Number of queries; None for the size of the sample that is being judged, or 50.
         seed: Seed of every random choice; None for that of the sample that is being judged, or 0.
-        another: Whether to draw a new sample although there is one.
     """
 
     n: int | None = None
@@ -106,8 +96,6 @@ class Sources:
 
     Attributes:
         release: Opens the release whose results are judged; not called if there is a run.
-        logs: Query logs of the service, whose queries may be judged too.
-        run: The run whose results are judged.
         k: K, the number of results of a run that are judged per query.
     """
 
@@ -121,15 +109,7 @@ def sample_to_judge(data: Path, split: str, request: SampleRequest, sources: Sou
     """Return the sample that is being judged, or draw the first or another one.
 
     Args:
-        data: Folder of the data set.
-        split: Split that the judgements are written to.
-        request: Size and seed of a new sample.
-        sources: Sources of a new sample.
         say: Called with each message to the user.
-
-    Raises:
-        InputError: If a sample of another size or seed is being judged, if the data set is no longer that of the sample
-            or of the release, or if no query is left.
     """
     if request.n is not None and request.n < 1:
         raise InputError(f"--n {request.n}: give a number of queries, 1 or more")
@@ -176,14 +156,7 @@ def _drawn_of_release(
 
 @dataclass(frozen=True)
 class Judging:
-    """A judge who is judging a sample.
-
-    Attributes:
-        data: Folder of the data set.
-        split: Split that the judgements are written to.
-        session: Session of the judge.
-        documents: Every passage of the sample.
-    """
+    """A judge who is judging a sample."""
 
     data: Path
     split: str
@@ -206,14 +179,7 @@ def judging(data: Path, split: str, sample: Round, judge: str, *, only_disputed:
     """Begin or continue judging a sample; judgements that an earlier process has not written are written first.
 
     Args:
-        data: Folder of the data set.
-        split: Split that the judgements are written to.
-        sample: The round.
-        judge: Name of the judge.
         only_disputed: Whether to ask only about results that as many of the other judges find relevant as not.
-
-    Raises:
-        InputError: If the judge is judging in another process, or no result is disputed.
     """
     with open_journal(rounds_folder(data, split) / f"{judge}.jsonl") as journal:
         documents = read_passages(data, sample)
@@ -229,12 +195,7 @@ def judging(data: Path, split: str, sample: Round, judge: str, *, only_disputed:
 
 
 def read_passages(data: Path, sample: Round) -> dict[str, Document]:
-    """Return every passage that a sample names, by id.
-
-    Args:
-        data: Folder of the data set.
-        sample: The round.
-    """
+    """Return every passage that a sample names, by id."""
     named = {name for query in sample.queries for name in (*query.results, *query.others)}
     path = stored_file(data / CORPUS)
     return {document.id: document for document in read_corpus(path, CorpusIds()) if document.id in named}

@@ -29,7 +29,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from taugate.cli.terminal.output import say
-from taugate.data.editing import DatasetBusy
+from taugate.data.queries import DatasetBusy
 from taugate.errors import InputError, TaugateError
 from taugate.retrieval.index.words import UNSPACED, words
 from taugate.service.api.pages import PAGE_HEADERS, PageFile, read_page
@@ -74,7 +74,6 @@ class JudgingSession:
     """The session of one judge: the current question, and what the keys do to it.
 
     Attributes:
-        work: The judge's sample.
         question: The result to judge next, or None if the sample is finished.
     """
 
@@ -88,9 +87,6 @@ class JudgingSession:
 
         The qrels are written whenever a query is finished, or after the next one if another command is writing to the
         data set.
-
-        Raises:
-            InputError: If the data set has changed.
         """
         session, question = self.work.session, self.question
         if key == "q":
@@ -158,9 +154,6 @@ def judge_on_page(work: Judging, port: int, commands: Commands) -> None:
 
     Without a browser on this host, the command that tunnels to the page is printed. When the judge stops, the page
     names the commands.
-
-    Raises:
-        InputError: If the port is taken, or the data set changes meanwhile.
     """
     try:
         listener = socket.create_server((_HOST, port))
@@ -188,7 +181,6 @@ class _Page:
     """The page, and the session that all its requests share; they are handled one after another.
 
     Attributes:
-        token: Secret part of every path.
         failure: Error that ended the session, or None if the judge ended it.
     """
 

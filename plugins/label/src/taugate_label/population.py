@@ -9,17 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
-from taugate.data.editing import QueryFile
-from taugate.data.queries import PEOPLE, Origin
+from taugate.data.queries import PEOPLE, Origin, QueryFile
 from taugate.drift.observations import hashed
 from taugate.drift.query_log import LoggedQuery, read_query_log
 from taugate.errors import InputError
 from taugate.policy.policy import POLICIES
-from taugate.retrieval.comparability import NotComparable
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.documents.visible_text import has_visible_text
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.words import query_terms
+from taugate.retrieval.query import NotComparable
 from taugate.retrieval.reader import Release
 
 _LEFT_OUT: Mapping[NotComparable | None, str] = {
@@ -33,14 +32,7 @@ MAX_OTHERS = 5  # passages shown if a query has no relevant result
 
 
 class PopulationQuery(BaseModel):
-    """A query that may be judged.
-
-    Attributes:
-        id: Its `_id`.
-        text: Text of the query.
-        origin: Source of the query.
-        new: Whether queries.jsonl does not have it yet.
-    """
+    """A query that may be judged."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -52,12 +44,7 @@ class PopulationQuery(BaseModel):
 
 @dataclass(frozen=True)
 class Population:
-    """The queries that a sample is drawn from.
-
-    Attributes:
-        queries: Distinct queries.
-        remarks: Messages for the user about them, a sentence each.
-    """
+    """The queries that a sample is drawn from."""
 
     queries: list[PopulationQuery]
     remarks: list[str]
@@ -68,13 +55,6 @@ def logged(logs: Sequence[Path], collection: str) -> Population:
 
     Left out are queries of other collections, filtered queries, which the threshold does not cover, and queries of
     which the log has only a hash.
-
-    Args:
-        logs: Query logs of the service.
-        collection: Name of the data set.
-
-    Raises:
-        InputError: If a file is not a query log, or no query is left.
     """
     queries: dict[str, PopulationQuery] = {}
     left_out = Counter[str]()
@@ -105,12 +85,7 @@ def population(data: Path, judged: Collection[str], logged_queries: Population) 
     Queries that queries.jsonl calls unanswerable need no judgement.
 
     Args:
-        data: Folder of the data set.
-        judged: Ids of queries that have been judged.
         logged_queries: Queries of logs; those whose text is in the data set are left out.
-
-    Raises:
-        InputError: If no query is left.
     """
     before = QueryFile.read(data)
     texts = set(before.texts().values())
@@ -151,12 +126,7 @@ class Results:
 
 
 def search_uncut(release: Release, texts: Sequence[str]) -> Results:
-    """Search for queries as the service does, without applying the threshold.
-
-    Args:
-        release: Release to search.
-        texts: Texts of the queries, one at least.
-    """
+    """Search for queries as the service does, without applying the threshold."""
     retriever, policy = release.retriever, release.retriever.policy
     positions, decisions, relevances = [], [], []
     for start in range(0, len(texts), _AT_ONCE):
@@ -179,11 +149,6 @@ def lexical_candidates(
 
     A judge who sees only results of one system never learns what it misses. TREC therefore judges the pooled results of
     several systems (Spärck Jones and van Rijsbergen, British Library Report 5266, 1975); here the other system is BM25.
-
-    Args:
-        documents: The documents that are compared.
-        texts: Texts of q queries.
-        positions: Positions of the results of each.
 
     Returns:
         Up to MAX_OTHERS documents per query, best first; documents without any of its words are left out.

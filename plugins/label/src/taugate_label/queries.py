@@ -12,26 +12,25 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
-from taugate.calibration.settings.settings import CalibrationSettings
+from taugate.calibration.settings import CalibrationSettings
 from taugate.cli.terminal.command import OptionGroup
 from taugate.cli.terminal.display import confirm_sending
 from taugate.cli.terminal.options import Appearance, AsJson, DataFolder, ModelOptions, command_of, option, part
 from taugate.cli.terminal.output import print_result, printable, say, say_sentence
 from taugate.data.corpus import CORPUS
-from taugate.data.editing import sole_writer
 from taugate.data.generation.generate import MAX_QUERIES, check_request, generate_crops
 from taugate.data.generation.near_misses import generate_near_misses
 from taugate.data.judgements import GENERATED
 from taugate.data.lines import stored_file
 from taugate.data.location import default_split
-from taugate.data.queries import QUERIES, NearMissKind
+from taugate.data.queries import QUERIES, NearMissKind, sole_writer
 from taugate.errors import InputError
 from taugate.evidence.options import Advice
 from taugate.storage.files import Json
 
 if TYPE_CHECKING:
     from taugate.calibration.progress import Job
-    from taugate.data.generation.prompt import Completion, LanguageModel, Prompt, ReplyCache
+    from taugate.data.generation.language_model import Completion, LanguageModel, Prompt, ReplyCache
     from taugate_label.questions import QuestionPlan, Questions
 
 
@@ -81,11 +80,7 @@ class QuestionOptions(ModelOptions):
 
     @property
     def round_trip_k(self) -> int | None:
-        """K of the search for a query's own document, or None for no search.
-
-        Raises:
-            InputError: If the text is neither a number from 1 to 1000 nor "off".
-        """
+        """K of the search for a query's own document, or None for no search."""
         text = self.round_trip
         if text is None:
             return int(CalibrationSettings.fields()["k"].default)
@@ -105,13 +100,9 @@ class QuestionOptions(ModelOptions):
 def ask_model(
     data: Path, limit: int, seed: int, options: QuestionOptions, method: str, share: float = 1.0
 ) -> dict[str, Json]:
-    """Let a language model write questions about at most `limit` passages; returns the object that --json prints.
-
-    Raises:
-        InputError: If an option cannot be used, or the user does not confirm.
-    """
+    """Let a language model write questions about at most `limit` passages; returns the object that --json prints."""
     from taugate.cli.terminal.display import ProgressDisplay
-    from taugate.data.generation.prompt import ReplyCache
+    from taugate.data.generation.language_model import ReplyCache
     from taugate_label.questions import plan_questions, select, write_questions
 
     k = options.round_trip_k
@@ -156,7 +147,7 @@ def _ask(
     prompts: "Sequence[Prompt]", cached: int, model: "LanguageModel", cache: "ReplyCache", job: "Job"
 ) -> "dict[Prompt, Completion]":
     """Ask the model, and return its replies to the prompts."""
-    from taugate.data.generation.prompt import ask
+    from taugate.data.generation.language_model import ask
 
     with job.task(f"asking {printable(model.name)}", cached + len(prompts)) as task:
         task.skip(cached)
@@ -176,11 +167,7 @@ def _drop_lost(data: Path, plan: "QuestionPlan", selected: "Questions", encoder:
 
 
 def _confirm(options: QuestionOptions, prompts: "Sequence[Prompt]") -> None:
-    """Print what will be sent to the endpoint and what it costs, and ask for confirmation.
-
-    Raises:
-        InputError: If the user does not confirm.
-    """
+    """Print what will be sent to the endpoint and what it costs, and ask for confirmation."""
     from taugate_label.questions import estimated_tokens
 
     read, written = estimated_tokens(prompts)

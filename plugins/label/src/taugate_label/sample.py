@@ -21,9 +21,8 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from taugate.data.corpus import CORPUS
-from taugate.data.editing import QueryFile
 from taugate.data.lines import stored_file
-from taugate.data.queries import QUERIES
+from taugate.data.queries import QUERIES, QueryFile
 from taugate.errors import InputError
 from taugate.retrieval.reader import Release
 from taugate.storage.files import atomic_write, read_bounded, sha256_file
@@ -49,10 +48,6 @@ def strata_of(decisions: NDArray[np.floating], tau: float | None) -> Strata:
 
     NEAR is the third of the queries that come closest to τ with any of their results. The others are ABOVE if their
     best result passes τ, and BELOW if it does not. Without a threshold, the three strata are thirds by the best result.
-
-    Args:
-        decisions: (q, K) decision scores of each query's results.
-        tau: The threshold, in the same units, or None.
     """
     scores = decisions.astype(np.float64)
     best = scores.max(axis=1)
@@ -76,9 +71,6 @@ def outcome_deviations(
     over the two.
 
     Args:
-        strata: (q,) stratum of each query.
-        decisions: As in `strata_of`.
-        tau: As in `strata_of`.
         relevance: (q, K) probability that each result is relevant; None without a model, and then all strata get 1.
     """
     if relevance is None:
@@ -100,11 +92,6 @@ def stratum_order(sizes: Sequence[int], deviations: Float64, n: int) -> list[int
     First, two queries are taken from each stratum. After that, half of the sample is allocated in proportion to N_h and
     half in proportion to N_h·S_h, Neyman's allocation (Cochran, Sampling Techniques, 3rd edition, 1977, §5.5). The
     counts in every beginning of the order are rounded by Webster's method.
-
-    Args:
-        sizes: Number of queries in each stratum, N_h.
-        deviations: (3,) S_h.
-        n: Size of the sample.
     """
     by_size = np.array(sizes, dtype=np.float64)
     neyman = by_size * deviations
@@ -133,7 +120,6 @@ def weights(sizes: Sequence[float], judged: Sequence[int]) -> list[float]:
 
     Args:
         sizes: Number of queries in each stratum, in ascending order of score.
-        judged: Number of judged queries in each.
     """
     judged_strata = [stratum for stratum, count in enumerate(judged) if count]
     joined = [0.0] * len(sizes)
@@ -147,8 +133,6 @@ class SampledQuery(PopulationQuery):
     """A query of the sample; a new one is added to queries.jsonl once it is judged.
 
     Attributes:
-        stratum: Number of its stratum.
-        results: Ids of the passages that the release returns, best first.
         others: Ids of passages that it did not return, and that share words with the query.
     """
 
@@ -158,13 +142,7 @@ class SampledQuery(PopulationQuery):
 
 
 class Draw(BaseModel):
-    """Parameters of a sample.
-
-    Attributes:
-        number: Number of the round, from 1.
-        n: Requested number of queries.
-        seed: Seed of every random choice.
-    """
+    """Parameters of a sample."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -178,12 +156,9 @@ class Round(Draw):
 
     Attributes:
         release: Id of the release whose results are judged, or "run:" and a digest.
-        corpus: SHA-256 of corpus.jsonl.
-        population: Number of queries that the sample stands for.
         sizes: Number of them in each stratum; not whole numbers if only a part of the population was searched for. A
             sample of a run has one stratum.
         earlier: Weights of the queries that were judged before, by id; None if they have none.
-        queries: Queries in the order of judging.
     """
 
     release: str
@@ -204,10 +179,6 @@ def draw_round(
     """Draw a sample of queries, with the results that a release returns for each.
 
     Args:
-        draw: Size and seed.
-        release: Release to search, of the same corpus as the data set.
-        candidates: The population.
-        earlier: Weights of the queries that were judged before.
         say: Called before each step that takes time.
     """
     rng = np.random.default_rng(draw.seed)
@@ -253,15 +224,7 @@ def rounds_folder(data: Path, split: str) -> Path:
 
 
 def latest_round(data: Path, split: str) -> Round | None:
-    """Read the latest round; None before the first.
-
-    Args:
-        data: Folder of the data set.
-        split: Split that is judged.
-
-    Raises:
-        InputError: If the file is damaged.
-    """
+    """Read the latest round; None before the first."""
     numbers = [path.stem.removeprefix("round-") for path in rounds_folder(data, split).glob("round-*.json")]
     latest = max((int(number) for number in numbers if number.isdecimal()), default=None)
     if latest is None:
@@ -274,27 +237,14 @@ def latest_round(data: Path, split: str) -> Round | None:
 
 
 def save_round(data: Path, split: str, drawn: Round) -> None:
-    """Write a round.
-
-    Args:
-        data: Folder of the data set.
-        split: Split that is judged.
-        drawn: The round.
-
-    Raises:
-        OSError: If the file cannot be written.
-    """
+    """Write a round."""
     path = _file(data, split, drawn.number)
     path.parent.mkdir(parents=True, exist_ok=True)
     atomic_write(path, drawn.model_dump_json(indent=1).encode() + b"\n")
 
 
 def corpus_digest(data: Path) -> str:
-    """Return the SHA-256 of a data set's corpus, in the form of a manifest.
-
-    Raises:
-        InputError: If the corpus cannot be read.
-    """
+    """Return the SHA-256 of a data set's corpus, in the form of a manifest."""
     path = stored_file(data / CORPUS)
     try:
         status = path.stat()
@@ -310,15 +260,7 @@ def _digest(path: Path, _version: tuple[int, int, int]) -> str:
 
 
 def check_corpus(data: Path, sample: Round) -> None:
-    """Check that the corpus has not changed since a sample was drawn.
-
-    Args:
-        data: Folder of the data set.
-        sample: The round.
-
-    Raises:
-        InputError: If it has.
-    """
+    """Check that the corpus has not changed since a sample was drawn."""
     if corpus_digest(data) != sample.corpus:
         raise InputError(
             f"{data / CORPUS}: has changed since sample {sample.number} was drawn; all judgements are kept, and --more "
@@ -327,17 +269,7 @@ def check_corpus(data: Path, sample: Round) -> None:
 
 
 def check_queries(data: Path, queries: QueryFile, sample: Round) -> None:
-    """Check that the queries have not changed since a sample was drawn.
-
-    Args:
-        data: Folder of the data set.
-        queries: The queries of the data set.
-        sample: The round.
-
-    Raises:
-        InputError: If a query of the sample has another text or is missing; a query of a log need not be in the data
-            set yet.
-    """
+    """Check that the queries have not changed since a sample was drawn."""
     texts = queries.texts()
     for query in sample.queries:
         if texts.get(query.id, query.text if query.new else None) != query.text:

@@ -45,11 +45,9 @@ class Entry(BaseModel):
 
     Attributes:
         at: Unix time in seconds.
-        round: Number of the sample.
         action: Judge a result, skip a query, or undo the last judgement or skip.
         query: Id of the query, empty if the action has none.
         document: Id of the passage, empty if the action has none.
-        pair: Digits that stand for the texts of a judgement, see `pair_of`.
         relevant: The judgement; None for other actions.
     """
 
@@ -66,26 +64,14 @@ class Entry(BaseModel):
 
 @dataclass
 class Journal:
-    """The key presses of one judge, without those that were undone.
-
-    Attributes:
-        judge: The name.
-        entries: The key presses in the order of time.
-    """
+    """The key presses of one judge, without those that were undone."""
 
     judge: str
     entries: list[Entry] = field(default_factory=list)
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read a judge's file; a line that a killed process left unfinished is skipped.
-
-        Args:
-            path: The file, which need not exist.
-
-        Raises:
-            LineError: If a line is not a key press.
-        """
+        """Read a judge's file; a line that a killed process left unfinished is skipped."""
         journal = cls(path.stem)
         if not path.exists():
             return journal
@@ -114,31 +100,19 @@ class Journal:
         return {entry.pair: entry.relevant for entry in self.entries if entry.relevant is not None}
 
     def skipped(self, number: int) -> set[str]:
-        """Return the ids of the queries that the judge skipped in one sample.
-
-        Args:
-            number: Number of the sample's round.
-        """
+        """Return the ids of the queries that the judge skipped in one sample."""
         return {entry.query for entry in self.entries if entry.action == "skip" and entry.round == number}
 
 
 class OpenJournal:
-    """A judge's file, locked while the judge is judging: no other process may add to it.
-
-    Attributes:
-        journal: Key presses so far.
-    """
+    """A judge's file, locked while the judge is judging: no other process may add to it."""
 
     def __init__(self, descriptor: int, journal: Journal) -> None:
         self._descriptor = descriptor
         self.journal = journal
 
     def append(self, entry: Entry) -> None:
-        """Write a key press to the disk, then apply it.
-
-        Raises:
-            OSError: If the disk is full; then nothing changes.
-        """
+        """Write a key press to the disk, then apply it."""
         # In ASCII, so that a line that is cut off anywhere is still text.
         line = json.dumps(entry.model_dump(exclude_defaults=True), separators=(",", ":"))
         append_lines(self._descriptor, f"{line}\n".encode("ascii"))
@@ -148,11 +122,7 @@ class OpenJournal:
 
 @contextmanager
 def open_journal(path: Path) -> Iterator[OpenJournal]:
-    """Open a judge's file, which is created if needed.
-
-    Raises:
-        InputError: If another process has the file open; LineError if a line is not a key press.
-    """
+    """Open a judge's file, which is created if needed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
     try:
@@ -174,12 +144,7 @@ class Question(NamedTuple):
     """A result that the judge is asked about.
 
     Attributes:
-        query: The query that it may answer.
-        document: The passage.
         rank: Its place among the results, from 1; None for a passage that the search did not return.
-        of: Number of results, or of such passages, of the query.
-        place: Its place among those, from 1.
-        pair: Digits that stand for both texts.
     """
 
     query: SampledQuery
@@ -194,10 +159,6 @@ class Progress(NamedTuple):
     """The progress of a judge.
 
     Attributes:
-        done: Number of queries, or disputed results, that are judged or skipped.
-        total: Number of queries, or disputed results.
-        unit: Name of the counted things.
-        judgements: Number of judged results.
         minutes: Estimate of the remaining time; None with too few judgements.
     """
 
@@ -221,9 +182,6 @@ class Session:
     """A judge's session on a sample.
 
     Attributes:
-        sample: The round.
-        documents: Every passage that it names.
-        open_journal: Journal for key presses.
         disputed: Pairs of the disputed results, to ask about these alone; None to ask about all results.
     """
 
@@ -319,8 +277,6 @@ def questions(query: SampledQuery, documents: Documents, judgements: Mapping[str
     The first of these passages that is relevant ends the query.
 
     Args:
-        query: A query of the sample.
-        documents: Every passage that the sample names.
         judgements: The judge's answers by pair, read while the questions are consumed, so that each question may depend
             on the previous answer.
     """
@@ -333,12 +289,7 @@ def questions(query: SampledQuery, documents: Documents, judgements: Mapping[str
 
 
 def all_questions(query: SampledQuery, documents: Documents) -> Iterator[Question]:
-    """Yield a question for each result of a query, then one for each passage that the search may have missed.
-
-    Args:
-        query: A query of the sample.
-        documents: Every passage that the sample names.
-    """
+    """Yield a question for each result of a query, then one for each passage that the search may have missed."""
     for names, ranked in ((query.results, True), (query.others, False)):
         for place, name in enumerate(names, 1):
             document, rank = documents[name], place if ranked else None
@@ -346,13 +297,7 @@ def all_questions(query: SampledQuery, documents: Documents) -> Iterator[Questio
 
 
 def finished(sample: Round, documents: Documents, journal: Journal) -> Iterator[SampledQuery]:
-    """Yield the queries that a judge has judged completely; skipped ones are left out.
-
-    Args:
-        sample: The round.
-        documents: Every passage that it names.
-        journal: Journal of the judge.
-    """
+    """Yield the queries that a judge has judged completely; skipped ones are left out."""
     judgements, skipped = journal.judgements(), journal.skipped(sample.number)
     for query in sample.queries:
         if query.id in skipped:

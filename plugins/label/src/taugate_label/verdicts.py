@@ -7,9 +7,15 @@ from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple
 
-from taugate.data.editing import QueryFile, judgement_lines, remove_judgements, replace_queries, sole_writer
 from taugate.data.judgements import Judgement, JudgementLine, qrels_of
-from taugate.data.queries import DatasetQuery
+from taugate.data.queries import (
+    DatasetQuery,
+    QueryFile,
+    judgement_lines,
+    remove_judgements,
+    replace_queries,
+    sole_writer,
+)
 from taugate_label.sample import Round, SampledQuery, check_corpus, check_queries, rounds_folder, weights
 from taugate_label.session import Documents, Journal, Question, all_questions, finished
 
@@ -17,13 +23,7 @@ _TWO_SIDED_95 = 1.959964  # of the standard normal distribution
 
 
 class Vote(NamedTuple):
-    """The answers of two judges about one result.
-
-    Attributes:
-        query: The query of the result.
-        first: Whether the first judge finds the result relevant.
-        second: Whether the second judge does.
-    """
+    """The answers of two judges about one result."""
 
     query: Hashable
     first: bool
@@ -34,8 +34,6 @@ class Agreement(NamedTuple):
     """The agreement of two judges.
 
     Attributes:
-        results: Number of results that both have judged.
-        equal: Number of these that they agree on.
         kappa: 1 if they agree on everything, 0 if they agree as often as by chance; None if all their answers are the
             same.
         lower: Lower end of the 95 % interval of kappa; None if it cannot be estimated.
@@ -91,8 +89,6 @@ class FinishedQuery(NamedTuple):
     """A query that at least one judge has finished.
 
     Attributes:
-        query: Query of the sample.
-        grades: 1 or 0 of each judged passage, by id.
         weight: Number of queries that it stands for; None if all queries had the same probability to be drawn.
     """
 
@@ -102,15 +98,7 @@ class FinishedQuery(NamedTuple):
 
 
 class Disagreement(NamedTuple):
-    """A result that as many judges find relevant as not.
-
-    Attributes:
-        query: Id of the query.
-        text: Text of the query.
-        document: Id of the passage.
-        relevant: Names of the judges who find it relevant.
-        irrelevant: Names of the judges who do not.
-    """
+    """A result that as many judges find relevant as not."""
 
     query: str
     text: str
@@ -125,13 +113,6 @@ class Verdicts:
 
     A result is relevant if at least half of its judges say so: results that one of two people finds useful must not be
     lost.
-
-    Attributes:
-        sample: The round.
-        judged: Its queries that at least one judge has finished.
-        earlier: Weights of the queries of earlier samples, by id.
-        agreements: Agreement of each pair of judges who have finished the same queries.
-        disagreements: Disagreements in the order of the sample.
     """
 
     sample: Round
@@ -142,13 +123,7 @@ class Verdicts:
 
     @classmethod
     def of(cls, sample: Round, documents: Documents, journals: Sequence[Journal]) -> "Verdicts":
-        """Combine the judgements of all judges.
-
-        Args:
-            sample: The round.
-            documents: Every passage that it names.
-            journals: Journals of the judges.
-        """
+        """Combine the judgements of all judges."""
         done = {journal.judge: {query.id for query in finished(sample, documents, journal)} for journal in journals}
         complete = [query for query in sample.queries if any(query.id in queries for queries in done.values())]
         by_judge = {journal.judge: journal.judgements() for journal in journals}
@@ -178,15 +153,7 @@ class Verdicts:
 
 
 def read_journals(data: Path, split: str) -> list[Journal]:
-    """Read the journals of all judges of a split, in the order of their names.
-
-    Args:
-        data: Folder of the data set.
-        split: Split that is judged.
-
-    Raises:
-        LineError: If a line is not a key press.
-    """
+    """Read the journals of all judges of a split, in the order of their names."""
     return [Journal.read(path) for path in sorted(rounds_folder(data, split).glob("*.jsonl"))]
 
 
@@ -196,14 +163,7 @@ def write_verdicts(data: Path, split: str, verdicts: Verdicts, seconds: float = 
     The whole sample is written again each time, as its weights depend on the number of judged queries.
 
     Args:
-        data: Folder of the data set.
-        split: Split that is judged.
-        verdicts: Judgements of all judges.
         seconds: Maximum time to wait for another command that is writing to the data set.
-
-    Raises:
-        InputError: If the corpus or a query has changed since the sample was drawn; then nothing is written.
-        DatasetBusy: If another command is still writing; then nothing is written.
     """
     with sole_writer(data, seconds):
         check_corpus(data, verdicts.sample)
@@ -237,13 +197,7 @@ def write_verdicts(data: Path, split: str, verdicts: Verdicts, seconds: float = 
 def disputed(
     sample: Round, documents: Documents, journals: Sequence[Journal]
 ) -> Iterator[tuple[Question, dict[str, bool]]]:
-    """Yield the results that as many judges find relevant as not, with each judge's answer.
-
-    Args:
-        sample: The round.
-        documents: Every passage that it names.
-        journals: Journals of the judges.
-    """
+    """Yield the results that as many judges find relevant as not, with each judge's answer."""
     by_judge = {journal.judge: journal.judgements() for journal in journals}
     for question in _questions(sample, documents):
         votes = _votes(question, by_judge)
@@ -269,14 +223,7 @@ def _grades(query: SampledQuery, documents: Documents, by_judge: Mapping[str, Ma
 def _agreements(
     sample: Round, documents: Documents, by_judge: Mapping[str, Mapping[str, bool]], done: Mapping[str, Collection[str]]
 ) -> Iterator[tuple[tuple[str, str], Agreement]]:
-    """Compare each pair of judges over the queries that both have finished; other results may be a biased choice.
-
-    Args:
-        sample: The round.
-        documents: Every passage that it names.
-        by_judge: Answers by judge and pair.
-        done: Ids of the queries that each judge has finished.
-    """
+    """Compare each pair of judges over the queries that both have finished; other results may be a biased choice."""
     voted = [(question.query.id, _votes(question, by_judge)) for question in _questions(sample, documents)]
     for first, second in combinations(by_judge, 2):
         queries = {*done[first]} & {*done[second]}

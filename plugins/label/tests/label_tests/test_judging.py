@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from taugate.data.beir import read_dataset
-from taugate.data.editing import DatasetBusy, sole_writer
+from taugate.data.queries import DatasetBusy, sole_writer
 from taugate.drift.observations import hashed
 from taugate.drift.query_log import LoggedQuery, line_bytes
 from taugate.errors import InputError

@@ -29,12 +29,10 @@ from taugate.calibration.acceptance.cheaper_search import (
 )
 from taugate.calibration.acceptance.projection import VARIANTS, try_projection
 from taugate.calibration.encoding.corpus import EncodedTexts, with_words
-from taugate.calibration.engines.search import ProposedIndex, ShardedHybridIndex, ShardedIndex
-from taugate.calibration.engines.upload import UploadedCorpus
-from taugate.calibration.metrics.inputs import CalibrationInputs
-from taugate.calibration.metrics.judging import max_own_passages, own_passages_of, ranking_outcomes
+from taugate.calibration.engines import ProposedIndex, ShardedHybridIndex, ShardedIndex, UploadedCorpus
+from taugate.calibration.metrics.inputs import CalibrationInputs, max_own_passages, own_passages_of, ranking_outcomes
 from taugate.calibration.progress import Job
-from taugate.calibration.settings.settings import CandidateSettings
+from taugate.calibration.settings import CandidateSettings
 from taugate.errors import ReleaseError
 from taugate.evidence.acceptance import DEPTH, GateCandidate, RankingOutcomes, gate_line, judge
 from taugate.evidence.clusters import SamplingUnits
@@ -202,7 +200,8 @@ def _narrowest(
     tried: list[GateRecord] = []
     chosen: tuple[EngineRecord, Index, float] | None = None
     share = 0.0
-    for breadth in _breadths(search.depth if search.lexical is None else search.depth + NEAREST):
+    narrowest = search.depth + SPARE + (0 if search.lexical is None else NEAREST)
+    for breadth in [breadth for breadth in BREADTHS if breadth >= narrowest] or [narrowest]:
         searched = search.corpus.record.model_copy(update={"breadth": breadth})
         index = search.at(searched)
         results = index.search(search.queries, search.depth)
@@ -225,11 +224,6 @@ def _exact(vectors: StoredVectors, lexical: LexicalPart | None) -> Index:
     """Return exact search by the score with a lexical part, or by the cosine for None."""
     index = ShardedIndex(vectors)
     return index if lexical is None else ShardedHybridIndex(index, *lexical)
-
-
-def _breadths(depth: int) -> Sequence[int]:
-    """Return the breadths to try, the broadest first, all of at least depth + SPARE candidates."""
-    return [breadth for breadth in BREADTHS if breadth >= depth + SPARE] or [depth + SPARE]
 
 
 def _name(record: EngineRecord) -> str:

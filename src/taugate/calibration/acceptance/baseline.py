@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import NamedTuple, Self, TypeVar
 
 from taugate.calibration.encoding.corpus import EncodedTexts, encode_near_misses
-from taugate.calibration.metrics.judging import max_own_passages, own_passages_of, ranking_outcomes
+from taugate.calibration.metrics.inputs import max_own_passages, own_passages_of, ranking_outcomes
 from taugate.calibration.progress import Job
 from taugate.data.beir import Dataset
 from taugate.data.labelled_queries import LabelledQuery

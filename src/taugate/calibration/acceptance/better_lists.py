@@ -26,8 +26,7 @@ import numpy as np
 
 from taugate.calibration.acceptance.baseline import GateState, LexicalPart
 from taugate.calibration.encoding.corpus import with_words
-from taugate.calibration.metrics.inputs import CalibrationInputs
-from taugate.calibration.metrics.judging import ranking_outcomes
+from taugate.calibration.metrics.inputs import CalibrationInputs, ranking_outcomes
 from taugate.calibration.provisional import AvailableEvidence
 from taugate.data.labelled_queries import LabelledQuery
 from taugate.evidence.acceptance import GateCandidate, RankingOutcomes, gate_line, judge

@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_limits
 from taugate.calibration.acceptance.baseline import GateState, RecordedProjection, SearchTrial
 from taugate.calibration.acceptance.cheaper_search import search_gain
 from taugate.calibration.metrics.inputs import CalibrationInputs
-from taugate.calibration.settings.settings import RETENTION
+from taugate.calibration.settings import RETENTION
 from taugate.evidence.acceptance import GateCandidate, RankingOutcomes, judge
 from taugate.evidence.divisions import random_folds
 from taugate.evidence.rules import MARGIN, GateSettings

@@ -32,8 +32,7 @@ from taugate.calibration.metrics.inputs import clusters
 from taugate.calibration.progress import Job
 from taugate.data.beir import read_dataset
 from taugate.data.generation.generate import sampling_key
-from taugate.data.generation.paraphrase import paraphrases_by_model, paraphrases_by_rules
-from taugate.data.generation.prompt import LanguageModel
+from taugate.data.generation.language_model import LanguageModel, paraphrases_by_model, paraphrases_by_rules
 from taugate.data.labelled_queries import LabelledQuery
 from taugate.data.questions import QuestionRule
 from taugate.evidence.acceptance import RankingOutcomes

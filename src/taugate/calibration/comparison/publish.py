@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from taugate.calibration.comparison.rule import MARGIN, PromotionRule
-from taugate.calibration.formats import fixed
+from taugate.calibration.progress import fixed
 from taugate.errors import EngineUnavailable, NotPromoted, TaugateError
 from taugate.evidence.abstention.words import limits_remedy
 from taugate.evidence.rules import ThresholdRule
 from taugate.registry import promotion
 from taugate.registry.promotion import SatisfiedRule
-from taugate.registry.signing import sign
+from taugate.registry.writer import sign
 from taugate.release.manifest import ReleaseManifest
 from taugate.release.verify import TrustedKeys, verify
 from taugate.storage.files import Json

@@ -9,7 +9,7 @@ import numpy as np
 from taugate.calibration.comparison.decision import ClauseVerdict, evaluate_rule, measured
 from taugate.calibration.comparison.publish import verdict_sentence
 from taugate.calibration.comparison.rule import Clause, PromotionRule
-from taugate.calibration.formats import fixed
+from taugate.calibration.progress import fixed
 from taugate.errors import InputError
 from taugate.policy.policy import POLICIES
 from taugate.release.layout import REFERENCE

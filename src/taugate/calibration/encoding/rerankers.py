@@ -26,18 +26,18 @@ from taugate.release.layout import RERANKER_FOLDER, TOKEN_VECTORS
 from taugate.release.search_records import TokenVectorsRecord
 from taugate.retrieval.documents.store import Documents
 from taugate.retrieval.encoder.bert import processor_path
-from taugate.retrieval.rerank import cross_encoder, token_encoder
+from taugate.retrieval.rerank import cross_encoder, late_interaction
 from taugate.retrieval.rerank.cross_encoder import CrossEncoder
 from taugate.retrieval.rerank.endpoint import RerankerEndpoint, reranker_endpoint
 from taugate.retrieval.rerank.late_interaction import (
     CodedTokens,
     LateInteraction,
+    TokenEncoder,
     TokenVectors,
     coded,
     write_token_vectors,
 )
-from taugate.retrieval.rerank.reranker import Reranker, TextReranker
-from taugate.retrieval.rerank.token_encoder import TokenEncoder
+from taugate.retrieval.rerank.stage import Reranker, TextReranker
 from taugate.storage.files import sha256_json
 from taugate.storage.folders import cache_folder, link_or_copy, write_cached
 from taugate.storage.tensors import Arrays, write_tensors
@@ -189,11 +189,11 @@ class RequestedReranker:
 
 
 def _loaded(folder: Path) -> CrossEncoder | TokenEncoder:
-    return TokenEncoder(folder) if (folder / token_encoder.CONFIG).is_file() else CrossEncoder(folder)
+    return TokenEncoder(folder) if (folder / late_interaction.CONFIG).is_file() else CrossEncoder(folder)
 
 
 def _is_exported(folder: Path) -> bool:
-    return any((folder / name).is_file() for name in (cross_encoder.CONFIG, token_encoder.CONFIG))
+    return any((folder / name).is_file() for name in (cross_encoder.CONFIG, late_interaction.CONFIG))
 
 
 def exported_reranker(name_or_path: str, *, of_encoder: bool = False) -> Path:

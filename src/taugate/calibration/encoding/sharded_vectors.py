@@ -136,13 +136,9 @@ class ShardedVectors:
             _fetch(place, shard, None if local else spool / shard_name(shard.key), record.dimension)
         opened = cls(Path(location) if local else spool, record)
         for number in range(len(record.shards)):
-            opened.check_layout(number)
+            for column in (opened._vectors, opened.lengths):  # raises if the arrays do not match the record
+                column[np.array([number * opened.record.shard_rows])]
         return opened
-
-    def check_layout(self, number: int) -> None:
-        """Raise InputError if the arrays of shard `number` do not match the record."""
-        for column in (self._vectors, self.lengths):
-            column[np.array([number * self.record.shard_rows])]
 
     def check_corpus(self, location: str, spool: Path) -> None:
         """Raise InputError unless these are the vectors of the corpus in `spool`."""

@@ -7,8 +7,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal, Self
 
-from taugate.calibration.encoding.endpoint_source import EndpointOptions, endpoint_encoder, is_endpoint
-from taugate.calibration.encoding.input_options import InputOptions, write_with_config
+from taugate.calibration.encoding.encoder_options import (
+    EndpointOptions,
+    InputOptions,
+    endpoint_encoder,
+    is_endpoint,
+    write_with_config,
+)
 from taugate.calibration.export.encoders import EncoderExport
 from taugate.errors import EncoderError, InputError
 from taugate.registry.promotion import current_encoder_name, encoder_differs

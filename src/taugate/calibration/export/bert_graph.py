@@ -14,16 +14,14 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from taugate.calibration.export.bert import Bert
-from taugate.calibration.export.bert_folder import HEADS, WORDS
+from taugate.calibration.export.bert import HEADS, WORDS, Bert
 from taugate.calibration.export.weights import read_weight
 from taugate.policy.arrays import Float32
 from taugate.release.encoder import MODEL
-from taugate.retrieval.encoder.bert import BLOCK, FIRST_AS_IS, TOKENS
+from taugate.retrieval.encoder.bert import BLOCK, FIRST_AS_IS, TOKENS, GraphWeights
 from taugate.retrieval.encoder.encoder import ExportedEncoder, read_config
-from taugate.retrieval.encoder.graph import GraphWeights
 from taugate.retrieval.rerank.cross_encoder import HEAD, CrossEncoder, head_of, typed_ids
-from taugate.retrieval.rerank.token_encoder import TokenEncoder
+from taugate.retrieval.rerank.late_interaction import TokenEncoder
 from taugate.storage.tensors import Arrays
 
 _M = TypeVar("_M")

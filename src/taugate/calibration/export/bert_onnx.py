@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
 from taugate.calibration.export import weights
-from taugate.calibration.export.bert_folder import HEADS, WORDS, BertFolder
+from taugate.calibration.export.bert import HEADS, WORDS, BertFolder
 from taugate.errors import EncoderError
 from taugate.release.encoder import DATA, MODEL
 

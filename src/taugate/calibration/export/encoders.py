@@ -8,10 +8,10 @@ from typing import Self
 
 import numpy as np
 
-from taugate.calibration.export.bert_folder import BertFolder, NeedsPyTorchError
-from taugate.calibration.export.model_folder import ModelFolder
-from taugate.calibration.export.probes import (
+from taugate.calibration.export.bert import BertFolder, NeedsPyTorchError
+from taugate.calibration.export.model_folder import (
     PROBES,
+    ModelFolder,
     checked_difference,
     config_of,
     depends_on_company,

@@ -12,10 +12,10 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper, shape_inference
 from sentence_transformers import SentenceTransformer
 
-from taugate.calibration.export.model_folder import ModelFolder
-from taugate.calibration.export.probes import (
+from taugate.calibration.export.model_folder import (
     MAX_COSINE_DIFFERENCE,
     PROBES,
+    ModelFolder,
     checked_difference,
     config_of,
     depends_on_company,

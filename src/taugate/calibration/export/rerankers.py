@@ -16,7 +16,7 @@ from sentence_transformers.base.modules import Normalize
 from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
 from transformers.utils.logging import disable_progress_bar
 
-from taugate.calibration.export.probes import PROBES, prompt_of
+from taugate.calibration.export.model_folder import PROBES, prompt_of
 from taugate.calibration.export.torch_model import (
     check_difference,
     is_transformer,
@@ -30,8 +30,8 @@ from taugate.policy.arrays import Float32
 from taugate.release.adaptation import read_reranker_adaptation
 from taugate.release.encoder import MODEL, TOKENIZER, Role
 from taugate.retrieval.rerank.cross_encoder import CONFIG, INPUTS, Activation, CrossEncoder, CrossEncoderConfig
-from taugate.retrieval.rerank.token_encoder import CONFIG as TOKEN_ENCODER_CONFIG
-from taugate.retrieval.rerank.token_encoder import Expansion, TokenEncoder, TokenEncoderConfig
+from taugate.retrieval.rerank.late_interaction import CONFIG as TOKEN_ENCODER_CONFIG
+from taugate.retrieval.rerank.late_interaction import Expansion, TokenEncoder, TokenEncoderConfig
 
 _STEPS = (0, 1, 5)  # from a probe to the probes that it is paired with: itself, a neighbour, and one of another length
 _ACTIVATIONS: dict[str, Activation] = {"Sigmoid": "sigmoid", "Identity": "identity"}

@@ -12,20 +12,28 @@ from taugate.calibration.acceptance.accept import accept_candidates
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.corpus import encode_dataset, query_texts
 from taugate.calibration.encoding.encoder_fit import trained_similarity
-from taugate.calibration.encoding.endpoint_source import announce
-from taugate.calibration.encoding.input_options import input_warnings, prompts_in_words
+from taugate.calibration.encoding.encoder_options import announce, input_warnings, prompts_in_words
 from taugate.calibration.encoding.rerankers import RequestedReranker
 from taugate.calibration.encoding.source import Encoders, RequestedEncoder
-from taugate.calibration.engines.upload import connect_engine, vectors_reusable_from_current
-from taugate.calibration.inherited import Inherited
-from taugate.calibration.job.reading import check_sizes, read_labelled, sampling_units, without_encoder
+from taugate.calibration.engines import connect_engine, vectors_reusable_from_current
 from taugate.calibration.job.release_stages import Calibration
 from taugate.calibration.job.reranking import most_candidates, try_second_stage
-from taugate.calibration.job.stages import Accepted, Read, accept_search, check_fit, encode_data
+from taugate.calibration.job.stages import (
+    Accepted,
+    Read,
+    accept_search,
+    check_fit,
+    check_sizes,
+    encode_data,
+    read_labelled,
+    sampling_units,
+    without_encoder,
+)
 from taugate.calibration.metrics.inputs import CalibrationInputs
 from taugate.calibration.progress import Job
 from taugate.calibration.provisional import PROVISIONAL, AvailableEvidence
-from taugate.calibration.settings.settings import CalibrationSettings
+from taugate.calibration.settings import CalibrationSettings
+from taugate.calibration.study.study import Inherited
 from taugate.data.beir import Dataset
 from taugate.data.generation.near_misses import near_misses
 from taugate.data.vectors import DatasetVectors

@@ -7,33 +7,22 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TypeVar, cast
 
-from taugate.calibration.encoding.endpoint_source import REPLY_TOLERANCE
-from taugate.calibration.inherited import Inherited
+from taugate.calibration.encoding.encoder_options import REPLY_TOLERANCE
 from taugate.calibration.job.stages import Accepted, EncodedData, Read, write_files
-from taugate.calibration.metrics.inputs import StudyInputs
-from taugate.calibration.metrics.judging import chance_of_a_hit
+from taugate.calibration.metrics.inputs import StudyInputs, chance_of_a_hit
 from taugate.calibration.progress import Job
 from taugate.calibration.provisional import AvailableEvidence, calibration_record
 from taugate.calibration.report.page import render
 from taugate.calibration.study.decide import Decided, decide
 from taugate.calibration.study.outcomes import Calibrated, checked_answers, drift_reference, seen_hits
-from taugate.calibration.study.run import RunInputs
-from taugate.calibration.study.study import Study, study
+from taugate.calibration.study.study import Inherited, Study, study
 from taugate.data.labelled_queries import LabelledQueries
 from taugate.drift.alarm import sensitivity
 from taugate.registry import writer
 from taugate.release.adaptation import AdaptationRecord
 from taugate.release.evidence import DriftRecord
 from taugate.release.layout import GOLDEN, REFERENCE
-from taugate.release.manifest import (
-    DataFile,
-    DataRecord,
-    EncoderRecord,
-    Manifest,
-    ReleaseManifest,
-    RetrieverRecord,
-    RunManifest,
-)
+from taugate.release.manifest import DataFile, DataRecord, EncoderRecord, Manifest, ReleaseManifest
 from taugate.release.outcome_records import BootstrapRecord
 from taugate.release.records import CalibrationRecord, CheckedAnswers
 from taugate.release.state import UpdateRecord, WithdrawnRecord
@@ -122,7 +111,7 @@ class Calibration:
             update=update,
             withdrawn=withdrawn or None,
         )
-        return _completed(manifest, read.inputs, self.decided, _data(dataset).model_copy(update=counts))
+        return completed(manifest, read.inputs, self.decided, data_record(dataset).model_copy(update=counts))
 
     def write(self, releases: Path, manifest: Manifest) -> Manifest:
         """Write the release, without promoting it; returns its manifest."""
@@ -136,15 +125,7 @@ class Calibration:
         return write_release(releases, manifest, self.studied, fill, self.read.parent, self.read.job)
 
 
-def run_manifest(inputs: RunInputs, decided: DecidedRelease, retriever: RetrieverRecord) -> RunManifest:
-    """Return the manifest of a calibration on a run, which lacks id, times and files."""
-    data, off_topic = _data(inputs.dataset), inputs.off_topic
-    if off_topic is not None:
-        data = data.model_copy(update={"sha256": {**data.sha256, "off_topic": off_topic.sha256}})
-    return _completed(partial(RunManifest, retriever=retriever), inputs, decided, data)
-
-
-def _completed(manifest: partial[M], inputs: StudyInputs, decided: DecidedRelease, data: DataRecord) -> M:
+def completed(manifest: partial[M], inputs: StudyInputs, decided: DecidedRelease, data: DataRecord) -> M:
     """Add to the fields of one kind of release those that all have."""
     draft = manifest(
         release_id="",
@@ -181,7 +162,7 @@ def write_release(
         return writer.write(releases, draft, files, parent=None if parent is None else parent.release_id)
 
 
-def _data(dataset: LabelledQueries) -> DataRecord:
+def data_record(dataset: LabelledQueries) -> DataRecord:
     """Describe the data set."""
     answerable, unanswerable = len(dataset.answerable), len(dataset.unanswerable)
     return DataRecord(

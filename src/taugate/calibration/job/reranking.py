@@ -19,13 +19,12 @@ from taugate.calibration.acceptance.better_lists import CheaperStage, JudgedStag
 from taugate.calibration.acceptance.cheaper_search import FASTER
 from taugate.calibration.encoding.rerankers import RequestedReranker, cheaper_reranker
 from taugate.calibration.encoding.source import CheaperPrecision
-from taugate.calibration.inherited import Inherited
 from taugate.calibration.metrics.inputs import CalibrationInputs
-from taugate.calibration.settings.settings import CalibrationSettings
+from taugate.calibration.settings import CalibrationSettings
 from taugate.calibration.study.corpus import CorpusSearch
 from taugate.calibration.study.decide import decide
 from taugate.calibration.study.reranked import RerankedSearch, score_pairs
-from taugate.calibration.study.study import Study, study
+from taugate.calibration.study.study import Inherited, Study, study
 from taugate.errors import EncoderError
 from taugate.evidence.acceptance import gate_line
 from taugate.policy.score_relevance import SCALES
@@ -43,7 +42,7 @@ from taugate.retrieval.encoder.bert import processor_path
 from taugate.retrieval.folders import ModelsFolder, RerankerFolder
 from taugate.retrieval.rerank.cross_encoder import CrossEncoder
 from taugate.retrieval.rerank.late_interaction import token_vectors_of
-from taugate.retrieval.rerank.reranker import Reranker, TextReranker
+from taugate.retrieval.rerank.stage import Reranker, TextReranker
 from taugate.storage.files import sha256_json
 
 # In float32, 50 take a cross-encoder of six layers the default deadline; fewer than 10 would hardly be more than K.
@@ -142,7 +141,7 @@ def try_precision(
         folder.mkdir(exist_ok=True)
         bound = moved.over(documents, folder, job)
         gain = _gain(exact, bound)
-        if settings.precision == "auto" and not _is_faster(gain):
+        if settings.precision == "auto" and gain["queries_per_second"] < FASTER * gain["baseline_queries_per_second"]:
             job.report(f"second stage in {precision}: not {FASTER:g} times as fast as float32 on this machine")
             return None
         searching = RerankedSearch.score(first, moved, bound, exact.size)
@@ -155,10 +154,6 @@ def try_precision(
         f"{exact.size} candidates{'' if tokens is None else f', with {tokens:.0f} tokens a pair'}"
     )
     return judged, (searching, moved) if record.admitted else None
-
-
-def _is_faster(gain: dict[str, float]) -> bool:
-    return gain["queries_per_second"] >= FASTER * gain["baseline_queries_per_second"]
 
 
 def _gain(exact: RerankedSearch, cheaper: Reranker) -> dict[str, float]:

@@ -19,7 +19,7 @@ from taugate.errors import InputError
 from taugate.evidence.rules import WIDEST_MARGIN
 from taugate.registry import promotion
 from taugate.release.verify import TrustedKeys
-from taugate.storage.loopback import is_on_loopback
+from taugate.storage.http_client import is_on_loopback
 
 DEFAULT_QUERIES, DEFAULT_SECONDS = 200, 600.0
 _MIN_QUERIES = 20

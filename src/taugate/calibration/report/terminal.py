@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 
-from taugate.calibration.formats import METRICS, NOTHING, fixed, limits, percent
-from taugate.calibration.progress import Job
+from taugate.calibration.progress import METRICS, NOTHING, Job, fixed, limits, percent
 from taugate.calibration.provisional import PROVISIONAL, outlook
 from taugate.data.judgements import TRAFFIC
 from taugate.evidence.abstention.words import SCORES, evidence, headline
@@ -11,7 +10,7 @@ from taugate.evidence.rules import MAX_EMPTY
 from taugate.release.evidence import Alternative, DriftRecord, Interval, Level
 from taugate.release.manifest import ReleaseManifest
 from taugate.release.names import METHODS, STATEMENTS
-from taugate.release.outcome_records import LabelsRecord, MachineRecord, MachineWorth, PolicyRecord, SourceRecord
+from taugate.release.outcome_records import LabelsRecord, MachineWorth, PolicyRecord, SourceRecord
 from taugate.release.refusal_records import QuestionKind, RefusalRecord, RefusedQuestions
 
 # Kinds of questions that no document answers.
@@ -78,7 +77,10 @@ def source_rows(record: LabelsRecord) -> list[SourceRow]:
     """Return a row for each source: the labels alone, the machine alone, and both."""
     rows = [_row("labels alone", record.alone)]
     if record.machine_only is not None:
-        rows.append(_row_of_machine(record.machine_only))
+        alone = record.machine_only
+        rows.append(
+            SourceRow("machine alone", (fixed(alone.accuracy), ""), (fixed(alone.loss), ""), (fixed(alone.tau), ""))
+        )
         rows.append(_row("both", record.both))
     return rows
 
@@ -89,10 +91,6 @@ def _row(name: str, source: SourceRecord) -> SourceRow:
         ends = [NOTHING if end is None else fixed(end) for end in (source.tau.lower, source.tau.upper)]
         tau = (fixed(source.tau.safe), f"({ends[0]}–{ends[1]})")
     return SourceRow(name, _share(source.accuracy), _share(source.loss), tau)
-
-
-def _row_of_machine(source: MachineRecord) -> SourceRow:
-    return SourceRow("machine alone", (fixed(source.accuracy), ""), (fixed(source.loss), ""), (fixed(source.tau), ""))
 
 
 def _share(value: Interval) -> tuple[str, str]:

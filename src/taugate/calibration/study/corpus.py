@@ -10,16 +10,13 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from taugate.calibration.encoding.corpus import EncodedTexts
-from taugate.calibration.inherited import Inherited
 from taugate.calibration.metrics.embeddings import isotropy
-from taugate.calibration.metrics.inputs import CalibrationInputs
-from taugate.calibration.metrics.judging import judge_queries, own_passages_of, search_excluding_own
+from taugate.calibration.metrics.inputs import CalibrationInputs, judge_queries, own_passages_of, search_excluding_own
 from taugate.calibration.query_set.measure import measure_query_set
 from taugate.calibration.query_set.warnings import compare_wording, wording_warnings
-from taugate.calibration.relevance.model import apply_relevance, estimate_relevance
-from taugate.calibration.relevance.probes import LabelledSearch
+from taugate.calibration.relevance import LabelledSearch, apply_relevance, estimate_relevance
 from taugate.calibration.study.refusing import LabelledParts, RefusalQuestions
-from taugate.calibration.study.study import DescribedTexts, Parts, Search
+from taugate.calibration.study.study import DescribedTexts, Inherited, Parts, Search
 from taugate.calibration.threshold.few_labels import FewLabels
 from taugate.errors import InputError
 from taugate.evidence.abstention.choose import EncodedCorpus, LabelledGroups, QueryGroup
@@ -30,9 +27,8 @@ from taugate.policy.abstention import AnswerRule
 from taugate.policy.arrays import Float32, dense_of
 from taugate.policy.policy import Mask
 from taugate.retrieval.index.hybrid import vector_index, words_of
-from taugate.retrieval.index.lexical import LexicalIndex
+from taugate.retrieval.index.lexical import DocumentWords, LexicalIndex, index_of
 from taugate.retrieval.index.top_k import Index
-from taugate.retrieval.index.word_match import DocumentWords, index_of
 
 # Similarities of equal vectors differ by a few units in the last place of float32, 6e-8 near 1.
 _ROUNDING = 1e-6

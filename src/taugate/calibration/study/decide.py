@@ -7,11 +7,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.calibration.inherited import Inherited
 from taugate.calibration.metrics.inputs import StudyInputs
-from taugate.calibration.relevance.probes import LabelledSearch
-from taugate.calibration.settings.update import requested_rule
-from taugate.calibration.study.study import ScoredPart, Study
+from taugate.calibration.relevance import LabelledSearch
+from taugate.calibration.settings import requested_rule
+from taugate.calibration.study.study import Inherited, ScoredPart, Study
 from taugate.calibration.threshold.shortage import with_shortage
 from taugate.calibration.threshold.strata import QueryStrata, StrataCertifier
 from taugate.errors import InputError

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from taugate.calibration.metrics.inputs import SearchedQueries
-from taugate.calibration.relevance.probes import LabelledSearch
-from taugate.calibration.settings.settings import CalibrationSettings
+from taugate.calibration.relevance import LabelledSearch
+from taugate.calibration.settings import CalibrationSettings
 from taugate.data.questions import OffTopicQuestion, off_topic_table
 from taugate.data.runs.run import Run
 from taugate.evidence.abstention.choose import LabelledGroups, QueryGroup
@@ -230,7 +230,7 @@ def refuse_by_default(
     record = evidence.record(provisional=provisional, uncertified=uncertified)
     if questions.growth is not None and rho is None:
         record = record.model_copy(update={"doubled": questions.growth.doubled(evidence)})
-    return StudiedRefusal(rule_served, record, answering)
+    return StudiedRefusal(rule_served, record, answering, evidence=evidence)
 
 
 def lowered_rho(evidence: CalibrationQueries, planned: float, rho: float) -> str:

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from taugate.calibration.acceptance.better_lists import JudgingQueries, StageResults
 from taugate.calibration.encoding.rerankers import RequestedReranker
-from taugate.calibration.metrics.inputs import CalibrationInputs
-from taugate.calibration.metrics.judging import (
+from taugate.calibration.metrics.inputs import (
+    CalibrationInputs,
     grades_of,
     own_passages_of,
     relevant_passages,
@@ -24,7 +24,7 @@ from taugate.calibration.metrics.judging import (
     search_excluding_own,
 )
 from taugate.calibration.progress import Job
-from taugate.calibration.relevance.probes import LabelledSearch, Positions
+from taugate.calibration.relevance import LabelledSearch, Positions
 from taugate.calibration.study.corpus import CorpusSearch
 from taugate.calibration.study.refusing import LabelledParts, RefusalQuestions
 from taugate.calibration.study.study import DescribedTexts, Parts, Search
@@ -36,8 +36,7 @@ from taugate.evidence.relevance.fitting import AppliedRelevance, UnansweredQuest
 from taugate.policy.arrays import Float32, QueryVectors
 from taugate.policy.score_relevance import SCALES, Components, RerankerScale
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.rerank.reranker import Reranker
-from taugate.retrieval.rerank.stage import FIRST_SCORE, combined, rank
+from taugate.retrieval.rerank.stage import FIRST_SCORE, Reranker, combined, rank
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.calibration.metrics.judging import OwnPassages, search_excluding_own
-from taugate.calibration.relevance.probes import LabelledSearch, ResultScorer
+from taugate.calibration.metrics.inputs import OwnPassages, search_excluding_own
+from taugate.calibration.relevance import LabelledSearch, ResultScorer
 from taugate.errors import InputError
 from taugate.evidence.clusters import SamplingUnits
 from taugate.evidence.few_labels.population import (
@@ -160,11 +160,14 @@ class FewLabels:
         threshold = _no_cut(policy.tau)
         estimates = {
             "accuracy": self._accuracy(),
-            "accuracy_at_tau": self._compare(np.any(self.relevant & kept, axis=1), partial(_hits_at, threshold)),
+            "accuracy_at_tau": self._compare(
+                np.any(self.relevant & kept, axis=1),
+                lambda scores, decisions: hit_scores(np.where(decisions >= threshold, scores, 0.0)),
+            ),
             "ndcg": self._compare(uncut, partial(_gain_at, _no_cut(None))),
             "ndcg_at_tau": self._compare(at_tau, partial(_gain_at, threshold)),
         }
-        metrics = {name: _estimate(sources.both) for name, sources in estimates.items()}
+        metrics = {name: Estimate(**_interval(sources.both).model_dump()) for name, sources in estimates.items()}
         for name in ("accuracy", "ndcg"):
             metrics[f"{name}_at_tau"] = _at_most(metrics[f"{name}_at_tau"], metrics[name])
         return measured.model_copy(
@@ -205,7 +208,7 @@ class FewLabels:
         )
 
     def _accuracy(self) -> SourceComparison:
-        return self._compare(np.any(self.relevant, axis=1), _hits)
+        return self._compare(np.any(self.relevant, axis=1), lambda scores, _: hit_scores(scores))
 
     def _compare(self, outcomes: NDArray[np.generic] | np.bool_, scoring: Scoring) -> SourceComparison:
         return self.population.compare(np.asarray(outcomes, np.float64)[:, None], scoring, CONFIDENCE, complete=True)
@@ -294,14 +297,6 @@ def _no_cut(tau: float | None) -> np.float32:
     return np.float32(-np.inf if tau is None else tau)
 
 
-def _hits(relevance: Scores, _decisions: Scores) -> Float64:
-    return hit_scores(relevance)
-
-
-def _hits_at(threshold: np.float32, relevance: Scores, decisions: Scores) -> Float64:
-    return hit_scores(np.where(decisions >= threshold, relevance, 0.0))
-
-
 def _losses_at(thresholds: Float32, relevance: Scores, decisions: Scores) -> Float64:
     return loss_scores(relevance, decisions, thresholds)
 
@@ -316,10 +311,6 @@ def _gain_at(threshold: np.float32, relevance: Scores, decisions: Scores) -> Flo
 
 def _interval(share: ShareEstimates) -> Interval:
     return Interval(mean=float(share.value[0]), lower=float(share.lower[0]), upper=float(share.upper[0]))
-
-
-def _estimate(share: ShareEstimates) -> Estimate:
-    return Estimate(**_interval(share).model_dump())
 
 
 def _at_most(with_cut: Estimate, without_cut: Estimate) -> Estimate:

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize
 
-from taugate.calibration.settings.settings import CalibrationSettings
+from taugate.calibration.settings import CalibrationSettings
 from taugate.data.labelled_queries import LabelledQueries
 from taugate.evidence.clusters import MAX_DESIGN_EFFECT
 from taugate.evidence.divisions import FIT_SHARE, MIN_CALIBRATING, held_out

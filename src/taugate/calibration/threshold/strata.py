@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.calibration.metrics.judging import judge_queries, relevant_passages
+from taugate.calibration.metrics.inputs import judge_queries, relevant_passages
 from taugate.data.beir import Dataset
 from taugate.errors import InputError
 from taugate.evidence.ranking import ScoredQueries

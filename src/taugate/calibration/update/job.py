@@ -11,31 +11,31 @@ import numpy as np
 from taugate.calibration.comparison.publish import Promotion
 from taugate.calibration.encoding.cache import UNKNOWN, CorpusChanges, CorpusDigests, ReusableVectors
 from taugate.calibration.encoding.corpus import query_texts
-from taugate.calibration.encoding.endpoint_source import announce
+from taugate.calibration.encoding.encoder_options import announce
 from taugate.calibration.encoding.rerankers import EarlierTokens, RequestedReranker
 from taugate.calibration.encoding.source import Encoders
-from taugate.calibration.engines.upload import JOB_ACCESS, connect_engine, documents_of
-from taugate.calibration.inherited import Inherited
-from taugate.calibration.job.reading import check_sizes
+from taugate.calibration.engines import JOB_ACCESS, connect_engine, documents_of
 from taugate.calibration.job.release_stages import Calibration
 from taugate.calibration.job.reranking import AcceptedSecondStage, known_pairs, study_first_stage, token_vectors_record
-from taugate.calibration.job.stages import Accepted, Read, accept_search, check_fit, encode_data
+from taugate.calibration.job.stages import Accepted, Read, accept_search, check_fit, check_sizes, encode_data
 from taugate.calibration.metrics.inputs import CalibrationInputs, units_of
 from taugate.calibration.progress import Job
 from taugate.calibration.provisional import PROVISIONAL
-from taugate.calibration.relevance.probes import LabelledSearch
-from taugate.calibration.settings.settings import CalibrationSettings
-from taugate.calibration.settings.update import TESTED_AGAIN, UpdateSettings, kept_settings
+from taugate.calibration.relevance import LabelledSearch
+from taugate.calibration.settings import TESTED_AGAIN, CalibrationSettings, UpdateSettings, kept_settings
 from taugate.calibration.study.decide import LabelledEvidence
 from taugate.calibration.study.reranked import RerankedSearch
-from taugate.calibration.update.check import (
+from taugate.calibration.study.study import Inherited
+from taugate.calibration.update.corpus import (
     ResultsBefore,
     SecondStageBefore,
     ThresholdCheck,
+    accept_index,
     check_threshold,
+    encode_changes,
     first_stage_before,
+    release_encoders,
 )
-from taugate.calibration.update.vectors import accept_index, encode_changes, release_encoders
 from taugate.data.beir import Dataset, read_dataset, read_people
 from taugate.errors import InputError
 from taugate.evidence.measure import DrawnQueries

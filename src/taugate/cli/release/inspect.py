@@ -1,4 +1,4 @@
-"""`taugate release list|show|verify|history`: the releases, their contents and their history."""
+"""`taugate release list|show|verify|history|diff`: the releases, their contents, their history and differences."""
 
 import dataclasses
 import sys
@@ -12,9 +12,10 @@ from typing import cast
 import click
 from pydantic import ValidationError
 
-from taugate.cli.release.action import action, release_argument
+from taugate.cli.release import action, command, release_argument
+from taugate.cli.terminal.command import Option
 from taugate.cli.terminal.output import aligned, print_result, printable, say
-from taugate.errors import ReleaseError
+from taugate.errors import InputError, ReleaseError
 from taugate.policy.names import PLAIN, shown_tau
 from taugate.registry import history
 from taugate.registry.catalog import (
@@ -27,6 +28,7 @@ from taugate.registry.catalog import (
     summarize,
     unverified_manifest,
 )
+from taugate.release import check_certificate
 from taugate.release.layout import CURRENT, HISTORY, MANIFEST, SHADOW
 from taugate.release.records import CalibrationRecord
 from taugate.storage.files import Json
@@ -124,19 +126,22 @@ def _why(manifest: Mapping[str, Json]) -> str:
 @release_argument("all")
 @click.option(
     "--trusted-keys",
+    cls=Option,
+    variable="TAUGATE_TRUSTED_KEYS",  # registry.signing, whose import loads NumPy
+    envvar="TAUGATE_TRUSTED_KEYS",
     metavar="PATH",
     type=click.Path(path_type=Path),
     help="public keys (PEM), one of which must have signed it",
 )
 def verify_releases(releases: Path, id: str | None, trusted_keys: Path | None) -> int:
     """Check every digest, of all releases by default; any failure gives exit code 1."""
-    from taugate.registry import signing  # loads NumPy, which the other actions do without
+    from taugate.registry import writer  # loads NumPy, which the other actions do without
     from taugate.registry.promotion import verify_with_collection
 
     names = release_ids(releases)
     if id:
         names = [match_id(names, id, str(releases))]
-    failed, trusted = 0, signing.trusted_keys(trusted_keys)
+    failed, trusted = 0, writer.trusted_keys(trusted_keys)
     for name in names:
         try:
             verify_with_collection(find(releases, name), trusted)
@@ -146,6 +151,26 @@ def verify_releases(releases: Path, id: str | None, trusted_keys: Path | None) -
             print_result(f"failed {name}")
             say(f"taugate: {error}")
     return 1 if failed else 0
+
+
+@action("check")
+@release_argument("the current one")
+def check_release(releases: Path, id: str | None) -> int:
+    """Recompute the figures of a release from its evidence, as check_certificate.py does without Taugate.
+
+    Its digests are verified first. The first figure that differs gives exit code 1.
+    """
+    from taugate.release.verify import verify  # loads NumPy, which the other actions do without
+
+    release = find(releases, id)
+    verify(release)
+    figures, different = check_certificate.check(release)
+    if different:
+        print_result(f"failed {release.name}")
+        say(f"taugate: {printable(different[0])}")
+        return 1
+    print_result(f"ok {release.name}: {check_certificate.leaves(figures)} figures are those of the evidence")
+    return 0
 
 
 @action("history")
@@ -176,3 +201,44 @@ def _event_line(event: history.Event, *, interrupted: bool) -> str:
     if interrupted:
         words.append("interrupted, without effect")
     return printable("  ".join(words))
+
+
+@action("diff")
+@click.argument(
+    "names", metavar="[A] B", nargs=-1, required=True, help="ids of the releases (default of A: the current one)"
+)
+def show_differences(releases: Path, names: tuple[str, ...]) -> int:
+    """Show the differences from release A to release B; the summaries of both go to stderr.
+
+    Of two runs, it also says whether the new retriever and its gate are as good, and which threshold keeps as much.
+    """
+    from taugate.calibration.report.compare import compare_releases, same_queries  # these load NumPy
+    from taugate.release.verify import verify
+
+    if len(names) > 2:
+        raise click.UsageError("give the ids of one or two releases")
+    folders = [find(releases, name) for name in (None, *names)[-2:]]
+    old, new = map(verify, folders)
+    for manifest in (old, new):
+        if manifest.summary is not None:
+            for line in (f"{manifest.release_id} is {manifest.state_in_words}", *manifest.summary.splitlines()):
+                say(printable(line))
+    rows = [(f"{row.group}: {row.label}", *row.cells()) for row in compare_releases(old, new)]
+    changed = [row for row in rows if row[1] != row[2]]
+    print_result("\n".join(aligned(changed, right=(1, 2, 3))) or "no difference")
+    if old.searchable is None and new.searchable is None:
+        from taugate.calibration.comparison.upgrade import Upgrade  # needs scipy, which the service does without
+
+        upgrade = Upgrade.between(*folders)
+        for sentence in [] if upgrade is None else upgrade.sentences():
+            print_result(sentence)
+    if not same_queries(old, new):
+        say("measured on different queries or documents: the differences include changes in the data")
+    return 0
+
+
+@command.command("correlations", hidden=True)
+@click.option("--releases")
+def show_correlations(releases: str | None) -> int:
+    """Say what has taken the place of this command."""
+    raise InputError("release correlations: now a table of `taugate compare`, with three encoders or more")

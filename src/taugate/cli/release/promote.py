@@ -9,7 +9,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from taugate.calibration.comparison.publish import PROVISIONAL, publish, report
-from taugate.cli.release.action import action, by_option, command, release_argument
+from taugate.cli.release import action, by_option, command, release_argument
 from taugate.cli.terminal.options import Appearance, Releases, command_of, option
 from taugate.cli.terminal.output import print_result, printable, say
 from taugate.cli.terminal.promotion import FORCE_HELP, PromotionOptions
@@ -18,10 +18,10 @@ from taugate.registry import promotion
 from taugate.registry.after_erasure import find_remnants
 from taugate.registry.catalog import current_id, find, release_ids
 from taugate.registry.prune import HOURS, KEEP, PruneDecision, prune, prune_collections
-from taugate.registry.signing import read_private_key, sign, trusted_keys
 from taugate.registry.transfer import check_remote_current, promote_remote, pull, push
+from taugate.registry.writer import read_private_key, sign, trusted_keys
 from taugate.release.layout import SIGNATURE
-from taugate.retrieval.engines.connect import engine_from_environment
+from taugate.retrieval.engines.engine import engine_from_environment
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +88,7 @@ def set_shadow(releases: Path, id: str | None, none: bool) -> int:
     return 0
 
 
-@action("prune", keys=("engine", "also"))
+@action("prune")
 @click.option(
     "--keep", metavar="N", type=int, default=KEEP, help=f"number of newest releases to keep (default: {KEEP})"
 )

@@ -6,18 +6,99 @@ are those that the command would raise later.
 """
 
 import copy
+import tomllib
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import click
+from click.core import ParameterSource
 
-from taugate.cli.terminal.settings_file import SECTION, key_rows, settings_option, warn_of_moved
+from taugate.cli.terminal.output import say
 from taugate.data.judgements import TEST
 from taugate.data.lines import read_lines
 from taugate.data.queries import check_first_lines, check_folder
 from taugate.errors import InputError, ReleaseError
-from taugate.registry.directory import check_releases_exist
+from taugate.storage.folders import check_releases_exist
+
+SECTION = "keys of --settings"
+_Value: TypeAlias = bool | str | int | float | list[Any]
+_REMOVED_IN = "0.4"
+
+
+def settings_option(keys: Collection[str]) -> click.Option:
+    """Return the option --settings of a command; `keys` are the names of its parameters that are keys of the file."""
+
+    def read(context: click.Context, _: click.Parameter, path: Path | None) -> None:
+        if path is not None:
+            context.default_map = _values(path, _options(context.command, keys))
+
+    return click.Option(
+        ["--settings"],
+        type=click.Path(path_type=Path),
+        metavar="FILE.toml",
+        is_eager=True,  # before the options whose defaults it has
+        expose_value=False,
+        callback=read,
+        help="options in TOML, by their names; an option wins",
+    )
+
+
+def warn_of_moved(context: click.Context, keys: Collection[str]) -> None:
+    """Print a notice for each given option that became a key of the file, or an environment variable."""
+    for parameter in context.command.params:
+        name, variable = parameter.opts[0], getattr(parameter, "variable", None)
+        if context.get_parameter_source(parameter.name or "") is not ParameterSource.COMMANDLINE:
+            continue
+        if parameter.name in keys:
+            remedy = f"write {name[2:]} = … into a file, and name it with --settings"
+        elif variable is not None:
+            remedy = f"set {variable}"
+        else:
+            continue
+        say(f"warning: {name} is deprecated and will be removed in version {_REMOVED_IN}; {remedy}")
+
+
+def key_rows(command: click.Command, keys: Collection[str]) -> list[tuple[str, str]]:
+    """Return name and help text of each key, for --help-all."""
+    return [(key, option.help or "") for key, option in _options(command, keys).items() if option.name in keys]
+
+
+def _options(command: click.Command, keys: Collection[str]) -> Mapping[str, click.Option]:
+    """Return the options that a file may have, by their keys; hidden ones are keys alone, or deprecated."""
+    return {
+        option.opts[0].lstrip("-"): option
+        for option in command.params
+        if isinstance(option, click.Option) and not option.is_eager and (not option.hidden or option.name in keys)
+    }
+
+
+def _values(path: Path, options: Mapping[str, click.Option]) -> dict[str, _Value]:
+    try:
+        read = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"--settings {path}: {error.strerror}; give a readable file") from error
+    except ValueError as error:
+        raise InputError(f"--settings {path}: not TOML in UTF-8: {error}") from error
+    values: dict[str, _Value] = {}
+    for key, value in read.items():
+        option = options.get(key.replace("_", "-"))
+        if option is None or option.name is None:
+            raise InputError(f"--settings {path}: unknown key {key}; the keys are {', '.join(sorted(options))}")
+        if isinstance(value, bool) is not option.is_flag or not isinstance(value, bool | str | int | float | list):
+            raise InputError(f"--settings {path}: {key}: give a value as the option --{key} has it")
+        # As on the command line: several values with commas, unless the option is repeated.
+        values[option.name] = ",".join(map(str, value)) if isinstance(value, list) and not option.multiple else value
+        _check(path, key, option, values[option.name])
+    return values
+
+
+def _check(path: Path, key: str, option: click.Option, value: _Value) -> None:
+    try:
+        option.type_cast_value(click.Context(click.Command("")), value)
+    except click.UsageError as error:
+        raise InputError(f"--settings {path}: {key}: {error.message}") from error
+
 
 # Common options without a value, and with one, of all commands.
 FLAGS = {"--dry-run", "--force", "--json", "--new-encoder", "--no-promote", "--verbose", "--yes"}
@@ -61,23 +142,13 @@ def check_words(words: Sequence[str]) -> None:
 
 
 def check_paths(command: str, arguments: Sequence[str], options: Mapping[str, str]) -> None:
-    """Check the paths of a command.
-
-    Args:
-        command: Its name, with that of an action.
-        arguments: Its arguments without a name.
-        options: The values of its options by name.
-
-    Raises:
-        InputError: If a file or folder is missing, or the first line of a data set's file is something else.
-        ReleaseError: If there is no releases directory.
-    """
+    """Check the paths of a command."""
     paths = [Path(argument) for argument in arguments if "://" not in argument]
     if command == "run" and arguments[:1] != ["generated"] and paths:
         from taugate.data.runs.recording import read_run_queries  # loads pydantic
 
         read_run_queries(paths[0])
-    elif command in _LABELLED | {"encode", "queries", "judge"} and paths and "://" not in arguments[0]:
+    elif command in _LABELLED | {"encode", "queries", "judge"} and paths and _is_path(arguments[0]):
         check_folder(paths[0])
         if command != "judge":
             check_first_lines(paths[0], options.get("--split", TEST) if command in _LABELLED else None)
@@ -93,6 +164,15 @@ def check_paths(command: str, arguments: Sequence[str], options: Mapping[str, st
             raise ReleaseError(
                 f"{releases}: no release is current; run `taugate calibrate DATA --releases {releases}` first"
             )
+
+
+def _is_path(data: str) -> bool:
+    """Return whether a data set is a folder, neither a URL nor a name such as `beir:scifact`."""
+    if ":" not in data:
+        return True
+    from taugate.data.named import named  # loads NumPy
+
+    return "://" not in data and named(data) is None
 
 
 def _check_files(command: str, paths: Sequence[Path], options: Mapping[str, str]) -> None:
@@ -259,12 +339,7 @@ class Group(click.Group):
 
 
 def _completed(word: str, names: Mapping[str, bool]) -> str:
-    """Return a word of the command line with the full name of an abbreviated option; a required one takes precedence.
-
-    Args:
-        word: The word.
-        names: Names of the options, and whether they are required.
-    """
+    """Return a word of the command line with an abbreviated option in full; a required one takes precedence."""
     name, equals, value = word.partition("=")
     matches = [full for full in names if full.startswith(name)] if len(name) > 2 and name.startswith("--") else []
     if len(matches) > 1 and name not in names:

@@ -31,14 +31,7 @@ _BAR_COLUMNS = 12  # leaves 67 of 80 columns for the text
 
 
 def confirm_sending(what: str) -> None:
-    """Ask the user whether to send texts to an endpoint.
-
-    Args:
-        what: What would be sent, such as "the documents".
-
-    Raises:
-        InputError: If the user does not confirm, or stdin is no terminal.
-    """
+    """Ask the user whether to send texts to an endpoint."""
     if not sys.stdin.isatty():
         raise InputError(f"nothing was sent: add --yes to send {what} to the endpoint")
     sys.stderr.write("Send them? [y/N] ")
@@ -61,9 +54,6 @@ class ProgressDisplay:
 
         Args:
             steps: Whether to print a line for each step that has ended, with its time.
-            verbose: Whether to print all lines of the job, not only its warnings.
-            warnings: Whether to print these.
-            confirmed: Whether the job may send texts to an endpoint without asking.
         """
         self._confirmed = confirmed
         self._pausing: Callable[[], AbstractContextManager[None]] = nullcontext

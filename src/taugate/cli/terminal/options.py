@@ -18,7 +18,7 @@ from taugate.evidence.options import Options, annotated, option_of
 from taugate.storage.files import read_secret
 
 if TYPE_CHECKING:
-    from taugate.data.generation.prompt import LanguageModel
+    from taugate.data.generation.language_model import LanguageModel
 
 
 T = TypeVar("T", bound=Options)
@@ -33,13 +33,9 @@ class Appearance:
     """How a field appears on the command line, as far as its type does not say; part of its annotation.
 
     Attributes:
-        metavar: Placeholder of the value.
         names: Names of the option, None for the one named after the field. A name without dashes is the name of the
             value, if that is not the field's.
         type: What Click parses the value with: a type of it, or a function that raises click.BadParameter.
-        positional: Whether it is an argument without a name.
-        hidden: Whether help leaves it out.
-        variable: The environment variable that took its place.
     """
 
     metavar: str | None = None
@@ -62,7 +58,7 @@ def option(default: Any, text: str, metavar: str | None = None) -> Any:  # noqa:
 Data = Annotated[
     str,
     Appearance("DATA", type=click.Path(), positional=True),
-    Field(description="folder, or URL in object storage, with corpus.jsonl, queries.jsonl, qrels/"),
+    Field(description="folder or URL with corpus.jsonl, queries.jsonl, qrels/, or a name such as beir:scifact"),
 ]
 DataFolder = Annotated[
     Path, Appearance("DATA", positional=True), Field(description="folder of the data set, with corpus.jsonl")
@@ -100,13 +96,7 @@ def command_of(
     """Return a command with an option for each field of some settings.
 
     Args:
-        name: Name of the command.
         run: Function that runs the command with the settings and returns the exit code; its docstring is the help.
-        declared: The settings.
-        groups: Base classes of the settings whose fields are a group of options.
-        without: Fields that have no option and keep their defaults.
-        keys: Fields that are keys of a settings file, see `Command`.
-        appearances: How fields appear whose annotation does not say it.
     """
     params = _parameters(declared, [field for field in declared.fields() if field not in without], appearances)
     for group, base in (groups or {}).items():
@@ -203,11 +193,11 @@ def setting_parameters(*, moved: bool = False) -> list[click.Parameter]:
 
 def variable_help(name: str) -> str:
     """Return the help of an option that sets a setting of the service: description, variable and default."""
-    from taugate.service.settings import VARIABLES  # loaded only by commands with such an option
+    from taugate.service.settings import FIELDS  # loaded only by commands with such an option
 
-    variable = VARIABLES[name]
+    variable = FIELDS[name]
     default = "" if variable.default == "–" else f", default {variable.default}"
-    return f"{variable.description} ({variable.name}{default})"
+    return f"{variable.description} ({variable.setting}{default})"
 
 
 def _type(kinds: list[Any]) -> Any:  # noqa: ANN401 (Click takes types of its own and Python's)
@@ -258,13 +248,7 @@ class ModelOptions(Options):
         """Return the requested language model.
 
         Args:
-            option: Name of the option whose value is `kind`, for messages.
-            kind: "local" or "endpoint".
             timeout: Longest wait for a reply of the endpoint, in seconds.
-
-        Raises:
-            InputError: If an option is missing or does not fit the kind.
-            ModuleNotFoundError: If the extra `generate` is not installed.
         """
         if kind == "endpoint":
             from taugate.data.generation.language_model import TIMEOUT_SECONDS, ModelEndpoint
@@ -290,11 +274,7 @@ class ModelOptions(Options):
 
 
 def _key() -> str | None:
-    """Return the key of the endpoint, or None if neither variable is set.
-
-    Raises:
-        InputError: If both variables are set, or the file cannot be read or is empty.
-    """
+    """Return the key of the endpoint, or None if neither variable is set."""
     key, file = os.environ.get(KEY), os.environ.get(KEY_FILE)
     if key and file:
         raise InputError(f"{KEY} and {KEY_FILE} are both set; unset one of the two")

@@ -80,9 +80,6 @@ def say_labelled(rows: Mapping[str, str]) -> None:
 
     A terminal gets lines of its width, which end between words. Commands and paths are not wrapped, so that they can be
     copied: they are lines of their own that begin with "taugate ", or follow one of the labels of `_COPIED`.
-
-    Args:
-        rows: Lines of text by their label.
     """
     margin = max(_LABEL_COLUMNS, *(len(label) + 2 for label in rows))
     columns = shutil.get_terminal_size().columns if sys.stderr.isatty() else 0

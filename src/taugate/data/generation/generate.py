@@ -23,10 +23,9 @@ import regex
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from taugate.data.corpus import CORPUS, text_and_title
-from taugate.data.editing import QueryFile, replace_queries, sole_writer
 from taugate.data.judgements import GENERATED, Judgement, JudgementLine
 from taugate.data.lines import read_objects, required_id
-from taugate.data.queries import DatasetQuery, Origin, check_folder
+from taugate.data.queries import DatasetQuery, Origin, QueryFile, check_folder, replace_queries, sole_writer
 from taugate.errors import InputError
 from taugate.retrieval.index.words import UNSPACED
 from taugate.storage.files import atomic_write, read_bounded
@@ -46,13 +45,8 @@ MAX_QUERIES = 1000
 
 
 def crop(text: str, identifier: str, seed: int, span: tuple[int, int] | None = None) -> str:
-    """Crop a query from a document; returns the query; empty if the text is so short that nothing is left.
-
-    Each document has random numbers of its own, so that no other document changes its query.
-
-    Args:
-        span: Minimum and maximum number of words, None for the shares of the method; never more than the maximum share.
-    """
+    """Crop a query from a document; returns the query; empty if the text is so short that nothing is left."""
+    # Each document has random numbers of its own, so that no other document changes its query.
     words = list(_WORD.finditer(text))
     rng = np.random.default_rng(_digest(seed, identifier))
     if span is None:
@@ -70,7 +64,7 @@ def crop(text: str, identifier: str, seed: int, span: tuple[int, int] | None = N
 
 
 def sampling_key(identifier: str, seed: int) -> int:
-    """Return a random number that belongs to a document: the lowest ones form a sample that does not depend on order."""
+    """Return a random number of a document: the lowest ones form a sample that does not depend on order."""
     return _digest(seed, identifier, "sample")
 
 
@@ -107,13 +101,7 @@ _FILE = TypeAdapter(dict[Origin, Accounting])
 
 
 def keep_accounting(data: Path, origin: Origin, kept: int, lost: Losses, model: str | None = None) -> None:
-    """Replace the account of a generator; the caller holds `sole_writer`.
-
-    Args:
-        kept: Number of queries written.
-        lost: Number of documents that gave none, by reason.
-        model: Language model that wrote them, None for crops.
-    """
+    """Replace the account of a generator; the caller holds `sole_writer`; `kept`: number of queries written."""
     account = Accounting(model=model, kept=kept, lost=asdict(lost))
     accounts: dict[Origin, Accounting] = {**read_accounting(data), origin: account}
     atomic_write(data / FILE, _FILE.dump_json(accounts, indent=2) + b"\n")
@@ -159,15 +147,10 @@ class GeneratedQueries:
 
 
 def generate_crops(data: Path, max_documents: int, seed: int, share: float = 1.0) -> GeneratedQueries:
-    """Crop a query from each document of a seeded sample, and write queries and judgements into the data set.
-
-    A query's only relevant passage is the one that it was cropped from. Crops of an earlier run are replaced; every
-    other query keeps its line, byte for byte. If the process is killed at any moment, the data set can be read and is
-    complete.
-
-    Args:
-        share: Largest share of the chunks of a document, see `sample_documents`.
-    """
+    """Crop a query from each document of a seeded sample, and write queries and judgements into the data set."""
+    # A query's only relevant passage is the one that it was cropped from. Crops of an earlier run are replaced; every
+    # other query keeps its line, byte for byte. If the process is killed at any moment, the data set can be read and is
+    # complete.
     check_request(data, max_documents)
     with sole_writer(data):
         result = GeneratedQueries()
@@ -200,14 +183,8 @@ def _nothing_kept(lost: Losses) -> str:
 def sample_documents(
     corpus: Path, max_documents: int, seed: int, share: float = 1.0
 ) -> tuple[list[SourceDocument], int]:
-    """Draw a sample of documents that depends on the seed, but not on their order.
-
-    Returns the sample in the order of the corpus, and the number of documents in the corpus.
-
-    Args:
-        share: Largest share of the chunks of a document, rounded up, so that no long document has most of the sample;
-            .3 in the diversity paper (§3.1).
-    """
+    """Draw a sample of documents that depends on the seed, but not on their order."""
+    # Returns the sample in the order of the corpus, and the number of documents in the corpus.
     chosen: list[tuple[int, int, SourceDocument]] = []
     seen: dict[str, int] = {}
     empty, allowed = 0, None if share == 1 else _chunks_within(corpus, seed, share)
@@ -239,11 +216,7 @@ def _chunks_within(corpus: Path, seed: int, share: float) -> set[str]:
 def _crops(
     sources: list[SourceDocument], seed: int, existing: Mapping[str, str], result: GeneratedQueries
 ) -> dict[str, tuple[str, str]]:
-    """Return the text and the document id of each crop, by query id, and count the documents without one.
-
-    Args:
-        existing: Texts of the other queries, by id.
-    """
+    """Return the text and the document id of each crop, by query id, and count the documents without one."""
     crops: dict[str, tuple[str, str]] = {}
     seen = {normalized(text) for text in existing.values()}
     for source in sources:
@@ -260,11 +233,7 @@ def _crops(
 
 
 def free_id(preferred: str, *taken: Collection[str]) -> str:
-    """Return an id that is not in use: the preferred one, followed by as many primes as needed.
-
-    Args:
-        taken: Collections of ids in use.
-    """
+    """Return an id that is not in use: the preferred one, followed by as many primes as needed."""
     while any(preferred in ids for ids in taken):
         preferred += "'"
     return preferred

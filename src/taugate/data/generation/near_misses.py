@@ -14,11 +14,10 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from taugate.data.beir import Dataset, read_dataset
-from taugate.data.editing import QueryFile, replace_queries, sole_writer
 from taugate.data.generation.generate import check_request, free_id, normalized, sampling_key
 from taugate.data.generation.term_index import DATES, Term, TermIndex, asks_amount, index_terms, opposite, stem
 from taugate.data.judgements import GENERATED
-from taugate.data.queries import NEAR_MISS_KINDS, DatasetQuery, NearMissKind
+from taugate.data.queries import NEAR_MISS_KINDS, DatasetQuery, NearMissKind, QueryFile, replace_queries, sole_writer
 from taugate.data.questions import QuestionRule
 from taugate.errors import InputError
 
@@ -83,14 +82,8 @@ class _Query:
                 yield f"{len(run)} {text.isupper()}", part
 
     def is_whole(self, start: int, end: int) -> bool:
-        """Return whether a part stands between spaces and punctuation: neither in a compound nor in parentheses.
-
-        Without one in parentheses, a question asks the same. A full stop before more text marks an abbreviation.
-
-        Args:
-            start: Position of the first character of the part.
-            end: Position after its last character.
-        """
+        """Return whether a part stands between spaces and punctuation: neither in a compound nor in parentheses."""
+        # Without one in parentheses, a question asks the same. A full stop before more text marks an abbreviation.
         behind = self.text[end:]
         return self.text[:start][-1:] in _BEFORE and (behind[:1] in _BEHIND or behind.strip() == ".")
 
@@ -108,7 +101,7 @@ class ChangedQueries:
 
     @classmethod
     def read(cls, dataset: Dataset, seed: int) -> Self:
-        """Read a sample of the queries, and the corpus. Crops are left out: a document nearly holds a changed one, too."""
+        """Read a sample of the queries, without crops: a document nearly holds a changed one, too."""
         labelled = dataset.answerable
         rows = [row for row, query in enumerate(labelled) if query.origin != "crop"]
         order = sorted(rows, key=lambda row: sampling_key(labelled[row].id, seed))[:_MAX_SOURCES]
@@ -132,11 +125,7 @@ class ChangedQueries:
         return cls(queries, index, names, years, rule, seed)
 
     def with_other_name(self, source: int) -> Iterator[str]:
-        """Yield a query with the name of another query in its place; a passage and its neighbours mention both.
-
-        Args:
-            source: Position of the query in `Dataset.answerable`.
-        """
+        """Yield a query with the name of another query in its place; a passage and its neighbours mention both."""
         query, anchors = self.queries[source], self._anchors(source)
         rarity = {key: len(self.index.holders[key]) for key in anchors}
         names = [(form, part) for form, part in query.names(source) if rarity.keys() & set(part.keys)]
@@ -149,13 +138,8 @@ class ChangedQueries:
                     yield query.text[: name.start] + other.text + query.text[name.end :]
 
     def with_other_year(self, source: int) -> Iterator[str]:
-        """Yield a question for an amount with another year in place of one that the documents that answer it hold.
-
-        The year ends a clause, but no date. The year of an event is often a detail: a document still tells the rest.
-
-        Args:
-            source: Position of the query in `Dataset.answerable`.
-        """
+        """Yield a question for an amount with another year in place of one that the documents that answer it hold."""
+        # The year ends a clause, but no date. The year of an event is often a detail: a document still tells the rest.
         query, anchors = self.queries[source], self._anchors(source)
         for place, term in enumerate(query.terms if asks_amount(query.text, self.rule.language) else []):
             if not term.is_year or place == 0 or not self._answers_hold(query, [term.key]):
@@ -168,13 +152,8 @@ class ChangedQueries:
                         yield query.text[: term.start] + year + query.text[term.end :]
 
     def with_opposite(self, source: int) -> Iterator[str]:
-        """Yield a question with the opposite of one of its words, which the documents that answer it do not hold.
-
-        No other document holds all of its rare terms.
-
-        Args:
-            source: Position of the query in `Dataset.answerable`.
-        """
+        """Yield a question with the opposite of one of its words, which the documents that answer it do not hold."""
+        # No other document holds all of its rare terms.
         query, anchors = self.queries[source], self._anchors(source)
         if not anchors or not self.rule.holds(query.text) or self.index.holding_all(anchors) - query.documents:
             return
@@ -196,11 +175,7 @@ class ChangedQueries:
         return any(key in self.index.keys[document] for document in query.documents for key in keys)
 
     def _apart(self, query: _Query, new: Iterable[str], around: list[str]) -> bool:
-        """Return whether no document and none near it hold new terms of a changed query with the rare terms around.
-
-        Args:
-            around: Keys of the rare terms that stay.
-        """
+        """Return whether no document and none near it hold new terms of a changed query with the rare terms around."""
         rare = self.index.rare(new)
         joined = self._near(around) & self.index.holding_any(rare)
         return bool(around) and not joined and not self._answers_hold(query, rare)
@@ -238,13 +213,9 @@ class NearMiss:
 
 
 def near_misses(dataset: Dataset, seed: int) -> list[NearMiss]:
-    """Return the near misses that a person could read and correct, or make some if none was written.
-
-    Those written by `taugate queries --unanswerable` count if they were made from an answerable query of the data set.
-
-    Args:
-        dataset: Corpus and labelled queries.
-    """
+    """Return the near misses that a person could read and correct, or make some if none was written."""
+    # Those written by `taugate queries --unanswerable` count if they were made from an answerable query of the data
+    # set.
     positions = {query.id: row for row, query in enumerate(dataset.answerable)}
     written = [
         NearMiss(query.text, query.kind, positions[query.source])
@@ -255,15 +226,9 @@ def near_misses(dataset: Dataset, seed: int) -> list[NearMiss]:
 
 
 def make_near_misses(dataset: Dataset, seed: int, max_per_kind: int = MAX_PER_KIND) -> list[NearMiss]:
-    """Make near misses from the answerable queries of a data set.
-
-    A query makes at most one near miss of each kind, a crop none, and none repeats a query of the data set. The corpus
-    is read once, and no model is used. Texts without spaces between words give few or none.
-
-    Args:
-        dataset: Corpus and labelled queries.
-        seed: Seed of every random choice; equal seeds give equal near misses.
-    """
+    """Make near misses from the answerable queries of a data set."""
+    # A query makes at most one near miss of each kind, a crop none, and none repeats a query of the data set. The
+    # corpus is read once, and no model is used. Texts without spaces between words give few or none.
     if all(query.origin == "crop" for query in dataset.answerable):
         return []
     changed = ChangedQueries.read(dataset, seed)
@@ -287,14 +252,9 @@ def make_near_misses(dataset: Dataset, seed: int, max_per_kind: int = MAX_PER_KI
 
 
 def generate_near_misses(data: Path, split: str, max_queries: int, seed: int) -> list[NearMiss]:
-    """Make near misses from the queries of a split, and write them into queries.jsonl.
-
-    They belong to no split; `near_misses` returns them in place of new ones. Those of an earlier run are replaced, and
-    every other query keeps its line, byte for byte.
-
-    Args:
-        split: Split whose answerable queries are changed.
-    """
+    """Make near misses from the queries of a split, and write them into queries.jsonl."""
+    # They belong to no split; `near_misses` returns them in place of new ones. Those of an earlier run are replaced,
+    # and every other query keeps its line, byte for byte.
     check_request(data, max_queries)
     with sole_writer(data), tempfile.TemporaryDirectory(prefix="taugate-") as spool:
         dataset = read_dataset(data, split, Path(spool))

@@ -113,12 +113,7 @@ class TermIndex:
 
     @classmethod
     def build(cls, documents: DocumentStore, vocabulary: Set[str], read_whole: Set[int]) -> Self:
-        """Read the corpus once.
-
-        Args:
-            documents: The corpus; chunks count as their document.
-            read_whole: Documents whose keys are all kept.
-        """
+        """Read the corpus once; `documents`: the corpus; chunks count as their document."""
         positions = count() if documents.parents is None else map(int, documents.parents)
         limit = min(_MAX_LIMIT, max(_MIN_LIMIT, int(_MAX_SHARE * len(documents))))
         holders: dict[str, set[int]] = {}

@@ -11,9 +11,8 @@ from typing import cast
 
 import orjson
 
-from taugate.data.editing import QueryFile, sole_writer
 from taugate.data.lines import read_objects, required_id, required_text, stored_file
-from taugate.data.queries import QUERIES
+from taugate.data.queries import QUERIES, QueryFile, sole_writer
 from taugate.data.questions import off_topic_sent
 from taugate.data.runs.search_request import Fields, StoreSearch
 from taugate.errors import InputError
@@ -24,11 +23,7 @@ _BLOCK = 1 << 16  # bytes that are read at a time to find the last line break
 
 
 def add_documents(data: Path, texts: Mapping[str, str]) -> int:
-    """Add the documents that a data set lacks; returns the number of its documents.
-
-    Args:
-        data: Folder of the data set, which is made if it does not exist.
-    """
+    """Add the documents that a data set lacks; returns the number of its documents."""
     from taugate.data.corpus import CORPUS  # loads NumPy, which reading the queries does without
 
     data.mkdir(parents=True, exist_ok=True)
@@ -44,13 +39,8 @@ def add_documents(data: Path, texts: Mapping[str, str]) -> int:
 
 
 def add_run(data: Path, run: Path, queries: Sequence[Fields]) -> tuple[int, int]:
-    """Add the queries and the returned texts of a run to a data set; a query with another text is replaced.
-
-    Returns the number of documents of the data set, and of results without a text.
-
-    Args:
-        data: Folder of the data set, which is made if it does not exist.
-    """
+    """Add the queries and the returned texts of a run to a data set; a query with another text is replaced."""
+    # Returns the number of documents of the data set, and of results without a text.
     texts: dict[str, str] = {}
     missing = 0
     for _, record in read_objects(run):
@@ -81,13 +71,8 @@ def _line(record: Mapping[str, Json]) -> bytes:
 
 
 def read_run_queries(path: Path) -> list[dict[str, Json]]:
-    """Read queries as in a data set; further fields, such as a vector, may be used in the request.
-
-    Returns the fields of each line, with `query_id` and `query` for its id and text.
-
-    Args:
-        path: File with lines of JSON, or a folder with queries.jsonl.
-    """
+    """Read queries as in a data set; further fields, such as a vector, may be used in the request."""
+    # Returns the fields of each line, with `query_id` and `query` for its id and text.
     path = stored_file(path / QUERIES if path.is_dir() else path)
     seen: dict[str, int] = {}
     queries = [
@@ -188,15 +173,8 @@ def record_run(
     rate: float,
     advance: Callable[[int], object],
 ) -> int:
-    """Send queries, at most `rate` a second, and add their results to a run.
-
-    Returns the number of queries with fewer results than requested.
-
-    Args:
-        depth: Number of results to request.
-        rate: Maximum number of queries a second.
-        advance: Called after every query with 1.
-    """
+    """Send queries, at most `rate` a second, and add their results to a run."""
+    # Returns the number of queries with fewer results than requested.
     short, next_time = 0, 0.0
     for fields in queries:
         time.sleep(max(0.0, next_time - time.monotonic()))

@@ -173,12 +173,7 @@ class Metadata:
 
     @classmethod
     def load(cls, path: Path, documents: Sequence[Document]) -> Self:
-        """Read the file that `save` wrote.
-
-        Args:
-            documents: Documents of the columns; three of them are compared with the file. All are read if it has texts
-                that are not in composed form.
-        """
+        """Read the file that `save` wrote."""
         arrays = read_tensors(path)
         names = _parse_names(arrays.get(_FIELDS))
         needed = {_FIELDS, *(f"{i}.{part}" for i in range(len(names)) for part in _PARTS)}

@@ -1,30 +1,49 @@
 """The encoder: texts to unit vectors, with the same files and code in calibration and service.
 
-Its model is a graph for onnxruntime (graph.py), or BERT-like weights for the kernel (bert.py). If a graph is BERT-like,
-the kernel runs it on a processor with AVX-512 (graph.py).
+Its model is a graph for onnxruntime (bert.py), or BERT-like weights for the kernel (bert.py). If a graph is BERT-like,
+the kernel runs it on a processor with AVX-512 (bert.py).
+
+Measures how much of a text an encoder cannot read: what its tokenizer drops or replaces by the unknown token. Such
+texts look alike to the encoder, so their similarities are meaningless. A tokenizer with a byte fallback has tokens for
+every text.
 """
 
+import os
+import re
 import sys
-from collections.abc import Callable, Sequence
+import unicodedata
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol, Self
 
 import numpy as np
 from pydantic import ValidationError
 
-from taugate.errors import EncoderError
+from taugate.errors import EncoderError, InputError
 from taugate.policy.arrays import Float32
-from taugate.release.encoder import CONFIG, DATA, LAYOUT, MODEL, TOKENIZER, WEIGHTS, EncoderConfig, Role
-from taugate.retrieval.encoder.bert import BertModel, processor_path
-from taugate.retrieval.encoder.graph import Graph
-from taugate.retrieval.encoder.tokenizer import load_tokenizer
+from taugate.release.encoder import (
+    CONFIG,
+    DATA,
+    LAYOUT,
+    MODEL,
+    TOKENIZER,
+    WEIGHTS,
+    Dialect,
+    EncoderConfig,
+    EndpointRecord,
+    Role,
+)
+from taugate.retrieval.encoder.bert import BertModel, Graph, processor_path
 from taugate.retrieval.hardware import cuda_available, processors
 from taugate.retrieval.vectors import extended
-from taugate.storage.files import sha256_files
+from taugate.storage.files import read_secret, sha256_files
+from taugate.storage.json_endpoint import url_and_key_file
 
 if TYPE_CHECKING:
-    from tokenizers import Encoding
+    from tokenizers import Encoding, Tokenizer
+
 
 _MODELS: dict[str, str] = {"onnxruntime": MODEL, "kernel": WEIGHTS}
 GRAPH_FILES = (MODEL, TOKENIZER, CONFIG)  # of a float32 encoder, beside which DATA and LAYOUT may be
@@ -36,6 +55,12 @@ _MAX_BYTES = {TOKENIZER: 256 << 20, CONFIG: 1 << 20}  # a vocabulary of 250,000 
 # .46, 55 and 52 % with .56, 39 and 40 % with .66, 17 and 21 % with .81 (benchmarks/decisions.md).
 UNREADABLE = 0.5
 _REMEDY = "give another encoder, or remove this one from the cache"
+
+_CONTROL = {"Cc", "Cf", "Cs"}
+_UNKNOWN_OF_UNIGRAM = re.compile(r'"unk_id"\s*:\s*(\d+)')  # its class in Python does not tell
+
+URL, KEY_FILE = "TAUGATE_ENCODER_URL", "TAUGATE_ENCODER_KEY_FILE"
+PATHS: dict[Dialect, str] = {"openai": "/embeddings", "tei": "/embed"}
 
 
 @dataclass(slots=True)
@@ -92,8 +117,6 @@ class ExportedEncoder:
     """
 
     def __init__(self, folder: Path, config: EncoderConfig, sha256: str, threads: int) -> None:
-        from taugate.retrieval.encoder.unread import UnreadCounter
-
         self.folder = folder
         self.config = config
         self.sha256 = sha256
@@ -132,11 +155,7 @@ class ExportedEncoder:
 
     @classmethod
     def load(cls, folder: Path, threads: int | None = None) -> Self:
-        """Load an exported encoder; `load_encoder` also reaches an endpoint.
-
-        Args:
-            threads: Number of threads for a batch, by default the processors that this process may use.
-        """
+        """Load an exported encoder; `load_encoder` also reaches an endpoint."""
         config = read_config(folder)
         model = _MODELS.get(config.runtime, MODEL)
         if config.runtime not in _MODELS or not (folder / model).is_file():
@@ -183,13 +202,8 @@ class ExportedEncoder:
         return self._model.padded(length)
 
     def embed(self, tokens: Sequence[Tokens], progress: Callable[[int], object] | None = None) -> Float32:
-        """Encode texts as unit vectors, (n, dimension) float32, in the order of `tokens`.
-
-        A text without tokens has the zero vector, which is similar to nothing.
-
-        Args:
-            progress: Called after every batch with the number of its texts.
-        """
+        """Encode texts as unit vectors, (n, dimension) float32, in the order of `tokens`."""
+        # A text without tokens has the zero vector, which is similar to nothing.
         config = self.config
         vectors = np.zeros((len(tokens), config.model_dimension), dtype=np.float32)
         if progress is not None:
@@ -244,8 +258,6 @@ def _first_tokens(encoding: "Encoding", window: int) -> list[int]:
     ids: list[int] = encoding.ids
     if len(ids) <= window:
         return ids
-    from taugate.retrieval.encoder.unread import trailing  # loads tokenizers
-
     ending = trailing(encoding)
     return ids[: window - ending] + ids[len(ids) - ending :]
 
@@ -253,3 +265,101 @@ def _first_tokens(encoding: "Encoding", window: int) -> list[int]:
 def _first_message(error: ValidationError) -> str:
     detail = error.errors()[0]
     return f"{'.'.join(map(str, detail['loc']))}: {detail['msg']}"
+
+
+class UnreadCounter:
+    """Counts the characters of texts that a tokenizer does not read."""
+
+    def __init__(self, tokenizer: "Tokenizer") -> None:
+        self._unknown = _unknown_id(tokenizer)
+
+    def share(self, text: str, encoding: "Encoding", *, start: int = 0, frame: int = 0) -> float:
+        """Return the share of the characters of a text, 0…1, that the encoder does not read.
+
+        Spaces, marks, invisible characters and the truncated part do not count. If every token is known, this only
+        scans the token ids.
+
+        Args:
+            start: Start of the text after a prompt, in characters.
+            frame: Number of tokens that belong to the prompt or are special.
+        """
+        ids = encoding.ids
+        if len(ids) > frame and self._unknown not in ids:
+            return 0.0
+        end = encoding.offsets[-1 - trailing(encoding)][1] if encoding.overflowing else len(text)
+        total = sum(map(_counts, text[start:end]))
+        read = sum(sum(map(_counts, part)) for part in self._read_parts(text, encoding, start))
+        return 1 - min(read, total) / total if total else 1.0
+
+    def _read_parts(self, text: str, encoding: "Encoding", start: int) -> Iterator[str]:
+        """Yield the parts of a text that known tokens represent; several tokens may represent one character."""
+        done = start
+        for token, (first, last) in zip(encoding.ids, encoding.offsets, strict=True):
+            if token != self._unknown and last > done:
+                yield text[max(first, done) : last]
+            done = max(done, last)
+
+
+def trailing(encoding: "Encoding") -> int:
+    """Return the number of special tokens after the text's own tokens."""
+    mask = encoding.special_tokens_mask
+    return next((place for place, special in enumerate(reversed(mask)) if not special), 0)
+
+
+@lru_cache(1 << 14)  # a megabyte; texts of a language have some hundred characters, or some thousand
+def _counts(character: str) -> bool:
+    """Return whether a character counts: no separator, mark or control character, which tokenizers may drop."""
+    category = unicodedata.category(character)
+    return category[0] not in "ZM" and category not in _CONTROL
+
+
+def _unknown_id(tokenizer: "Tokenizer") -> int | None:
+    """Return the id of the unknown token, None if the tokenizer has none."""
+    from tokenizers.models import Unigram  # slow to load, and only encoding needs it
+
+    model = tokenizer.model
+    if isinstance(model, Unigram):
+        match = _UNKNOWN_OF_UNIGRAM.search(tokenizer.to_str())
+        return int(match[1]) if match else None
+    name = getattr(model, "unk_token", None)
+    return None if name is None else tokenizer.token_to_id(name)
+
+
+def load_tokenizer(folder: Path, max_length: int, remedy: str) -> "Tokenizer":
+    """Load a tokenizer that does not pad, and truncates the longer text of a pair first."""
+    from tokenizers import Tokenizer  # slow to load, and only encoding needs it
+
+    try:
+        tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
+        tokenizer.no_padding()
+        tokenizer.enable_truncation(max_length)  # of a pair, tokens of the longer text: `longest_first` is the default
+    except Exception as error:  # tokenizers raises bare Exception for an unreadable file
+        raise EncoderError(f"{folder / TOKENIZER}: not a tokenizer.json; {remedy}") from error
+    return tokenizer
+
+
+@dataclass(frozen=True)
+class EndpointAccess:
+    """How this process reaches the endpoint of an encoder."""
+
+    url: str | None = None  # base URL that replaces that of the release, for another network or a copy of the server
+    key_file: Path | None = None  # file with the key; None if the endpoint needs none
+    seconds: float | None = None  # limit of a request whose caller cannot wait; None for a job, which waits and retries
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str] = os.environ) -> Self:
+        """Return the access of a job, as the environment says."""
+        url, key_file = url_and_key_file(environ, URL, KEY_FILE)
+        return cls(url or None, key_file)
+
+    def key(self, record: EndpointRecord) -> str | None:
+        """Read the key. Raises InputError if the file cannot be read, or no URL is set."""
+        # A release may come from elsewhere, so the key is never sent to a URL that only the release names.
+        if self.key_file is None:
+            return None
+        if self.url is None:
+            raise InputError(
+                f"{KEY_FILE}: a key is sent only to a URL that you name, not to any that a release names; set "
+                f"{URL}={record.url}, or another URL of this encoder"
+            )
+        return read_secret(self.key_file, KEY_FILE) or None

@@ -23,8 +23,7 @@ import orjson
 from taugate.errors import EncoderError, EncoderUnavailable, InputError, TextRefused
 from taugate.policy.arrays import Float32
 from taugate.release.encoder import CONFIG, Dialect, EncoderConfig, EndpointRecord, Role
-from taugate.retrieval.encoder.encoder import ExportedEncoder, Tokens, read_config
-from taugate.retrieval.encoder.endpoint_access import KEY_FILE, PATHS, URL, EndpointAccess
+from taugate.retrieval.encoder.encoder import KEY_FILE, PATHS, URL, EndpointAccess, ExportedEncoder, Tokens, read_config
 from taugate.storage.files import sha256_files
 from taugate.storage.http_client import AttemptFailed
 from taugate.storage.json_endpoint import (
@@ -137,14 +136,9 @@ class EndpointModel:
         )
 
     def encode(self, texts: Sequence[str], dimension: int | None) -> tuple[Float32, list[bool]]:
-        """Return unit vectors, (n, dimension) float32, of n ≥ 1 texts, and whether each text was shortened.
-
-        They are sent in one request. If it is refused, it is divided, so that only the text that is at fault is
-        shortened or refused. What is read of a text depends on no other text.
-
-        Args:
-            dimension: Length of a vector; None if it is not known yet.
-        """
+        """Return unit vectors, (n, dimension) float32, of n ≥ 1 texts, and whether each text was shortened."""
+        # They are sent in one request. If it is refused, it is divided, so that only the text that is at fault is
+        # shortened or refused. What is read of a text depends on no other text.
         try:
             return self._post(texts, dimension), [False] * len(texts)
         except RequestRefused as error:

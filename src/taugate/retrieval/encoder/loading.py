@@ -9,8 +9,7 @@ import numpy as np
 from taugate.errors import NoEncoder
 from taugate.policy.arrays import Float32
 from taugate.release.encoder import EncoderConfig, Role
-from taugate.retrieval.encoder.encoder import ExportedEncoder, Tokens, read_config
-from taugate.retrieval.encoder.endpoint_access import EndpointAccess
+from taugate.retrieval.encoder.encoder import EndpointAccess, ExportedEncoder, Tokens, read_config
 from taugate.storage.files import sha256_json
 
 VECTORS = "vectors"  # names them if an encoder is to be named
@@ -70,12 +69,7 @@ class OwnVectors(ExportedEncoder):
 
 
 def load_encoder(folder: Path, threads: int | None = None, access: EndpointAccess | None = None) -> ExportedEncoder:
-    """Load an exported encoder, or prepare to reach the endpoint that its configuration names.
-
-    Args:
-        threads: Number of threads for a batch, by default the processors that this process may use.
-        access: How to reach an endpoint, by default as the environment says.
-    """
+    """Load an exported encoder, or prepare to reach the endpoint that its configuration names."""
     if read_config(folder).runtime != "endpoint":
         return ExportedEncoder.load(folder, threads)
     from taugate.retrieval.encoder.endpoint import EndpointEncoder  # loads httpx2, which few need

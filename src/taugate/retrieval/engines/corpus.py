@@ -19,8 +19,7 @@ from taugate.release.engine import EngineRecord
 from taugate.retrieval.documents.filters import Filter
 from taugate.retrieval.documents.metadata import FieldTypes, holds
 from taugate.retrieval.documents.store import Document
-from taugate.retrieval.engines.connect import EngineAccess, MonitoredCollection, field_types, open_verified
-from taugate.retrieval.engines.engine import Positions
+from taugate.retrieval.engines.engine import EngineAccess, MonitoredCollection, Positions, field_types, open_verified
 from taugate.retrieval.engines.filters import check_comparable
 from taugate.retrieval.engines.search import MAX_SCANNED, EngineIndex, EngineSearch, in_batches, score_members
 from taugate.retrieval.index.flat import MAX_CANDIDATES, SPARE

@@ -56,12 +56,7 @@ class EngineSearch:
         self.members: Positions | None = None
 
     def nearest(self, queries: Float32, k: int) -> TopK:
-        """Return the documents with the highest cosines; fewer than k if fewer meet the filter.
-
-        Args:
-            queries: (n, d) float32 of unit length.
-            k: Number of documents per query.
-        """
+        """Return the documents with the highest cosines; fewer than k if fewer meet the filter."""
         k = min(k, self._count)
         members = self._list_members(max(k + SPARE, self._listed)) if self._filter else None
         if members is not None and len(members) <= k + SPARE:
@@ -192,14 +187,9 @@ class EngineIndex:
         return pair_similarity(dense_of(queries), self.vectors, positions)
 
     def search(self, queries: QueryVectors, k: int) -> TopK:
-        """Return the min(k, N) most similar of the proposed documents; ties go to the lower position.
-
-        The list is never shorter: it is an error if the collection returns too few, as it may while it is being loaded.
-
-        Args:
-            queries: (n, d) float32 of unit length, searched in small batches.
-            k: Number of documents per query.
-        """
+        """Return the min(k, N) most similar of the proposed documents; ties go to the lower position."""
+        # The list is never shorter: it is an error if the collection returns too few, as it may while it is being
+        # loaded.
         return in_batches(lambda batch: self.find(batch, k), queries, min(k, len(self)))
 
     def search_within(self, queries: QueryVectors, k: int, within: DocumentSubset) -> TopK:
@@ -207,18 +197,10 @@ class EngineIndex:
         return score_members(self, queries, k, within)
 
     def find(self, queries: QueryVectors, k: int, query_filter: Filter = (), observe: Observe = unobserved) -> TopK:
-        """Search like `search`, among the documents that meet a filter evaluated by the engine.
-
-        If at most k + SPARE documents meet the filter, all of them are scored and the result is exact. The same happens
-        if at most 4,096 meet the filter and the engine finds fewer than k: documents far from a query may be
-        unreachable in its graph.
-
-        Args:
-            queries: (n, d) float32 of unit length.
-            k: Number of documents per query; fewer if fewer meet the filter.
-            query_filter: Filter; empty for all documents.
-            observe: Receives the stages "engine" and "rescore", once per request to the engine.
-        """
+        """Search like `search`, among the documents that meet a filter evaluated by the engine."""
+        # If at most k + SPARE documents meet the filter, all of them are scored and the result is exact. The same
+        # happens if at most 4,096 meet the filter and the engine finds fewer than k: documents far from a query may be
+        # unreachable in its graph.
         search = self.begin(query_filter, observe)
         top = search.nearest(dense_of(queries), k)
         return replace(top, candidates=search.candidates, approximate=search.approximate)

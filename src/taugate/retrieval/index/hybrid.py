@@ -130,7 +130,6 @@ class HybridIndex:
 
         Args:
             vectors: (N, d) vectors of the documents.
-            k: Number of documents, at most N.
         """
         weighted: Float32 = np.multiply(np.float32(self.weight), self.lexical.all_shares(queries.terms))
         rough = weighted + products(queries.dense, vectors)

@@ -22,11 +22,10 @@ from taugate.policy.score_relevance import RerankerScale
 from taugate.release.encoder import DATA, MODEL, TOKENIZER, WEIGHTS, Precision
 from taugate.release.layout import RERANKER_CONFIGS
 from taugate.release.search_records import RerankerKind
-from taugate.retrieval.encoder.bert import BertModel, kernel_path
-from taugate.retrieval.encoder.graph import load_session
-from taugate.retrieval.encoder.tokenizer import load_tokenizer
+from taugate.retrieval.encoder.bert import BertModel, kernel_path, load_session
+from taugate.retrieval.encoder.encoder import load_tokenizer
 from taugate.retrieval.hardware import processors
-from taugate.retrieval.rerank.reranker import checked_scores
+from taugate.retrieval.rerank.stage import checked_scores
 from taugate.storage.files import read_bounded, sha256_files
 from taugate.storage.tensors import Arrays, map_tensors
 
@@ -62,7 +61,7 @@ class PairGraph:
             raise EncoderError(f"{path}: has inputs other than {', '.join(INPUTS)}")
 
     def batches(self, lengths: Sequence[int]) -> Iterator[list[int]]:
-        """Yield positions of pairs of one padded length, shortest first, of _BATCH_TOKENS tokens at most or one pair."""
+        """Yield positions of pairs of one padded length, shortest first: up to _BATCH_TOKENS tokens, or one pair."""
         padded = [self._padded(length) for length in lengths]
         order = sorted(range(len(padded)), key=padded.__getitem__)
         for length, group in itertools.groupby(order, key=padded.__getitem__):

@@ -17,7 +17,7 @@ from taugate.errors import InputError
 from taugate.policy.names import PolicyKind
 from taugate.release.state import CertifiedLoss, State
 from taugate.retrieval.gate import MAX_RESULTS, MAX_SCORES, GateReply, ScoredResult
-from taugate.retrieval.golden_results import GoldenResults, compare, grown_store
+from taugate.retrieval.golden import GoldenResults, compare, grown_store
 from taugate.retrieval.query import GateReason, Query
 from taugate.service.api import schemas
 from taugate.service.api.search import check_limits

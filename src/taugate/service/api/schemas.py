@@ -9,12 +9,11 @@ from taugate.errors import InputError, NoEncoder
 from taugate.policy.names import PolicyKind
 from taugate.release.encoder import MAX_DIMENSIONS
 from taugate.release.state import CertifiedLoss, State
-from taugate.retrieval.comparability import NOT_COMPARABLE
 from taugate.retrieval.documents.filter_schema import FilterField
 from taugate.retrieval.documents.filters import Filter
 from taugate.retrieval.documents.store import MetadataValue
 from taugate.retrieval.documents.visible_text import has_visible_text
-from taugate.retrieval.query import MATCHED_WORDS, GroupBy, Parts, Query, Reason, Stage
+from taugate.retrieval.query import MATCHED_WORDS, NOT_COMPARABLE, GroupBy, Parts, Query, Reason, Stage
 from taugate.retrieval.vectors import vector_bytes
 from taugate.service.settings import MAX_QUERIES
 

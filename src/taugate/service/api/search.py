@@ -12,9 +12,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from taugate.errors import InputError, NoEncoder
-from taugate.retrieval.comparability import Exploration, NotComparable
 from taugate.retrieval.index.top_k import Fields
-from taugate.retrieval.query import Explanation, Query, UnknownDocument
+from taugate.retrieval.query import Explanation, Exploration, NotComparable, Query, UnknownDocument
 from taugate.service.access.authorization import ApiKey
 from taugate.service.api import schemas
 from taugate.service.errors import Forbidden, Invalid, NotFound, VectorNeeded

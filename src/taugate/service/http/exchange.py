@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from email.utils import formatdate
 from http import HTTPStatus
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import orjson
 from prometheus_client import Counter, Histogram
@@ -248,6 +248,22 @@ def model_reply(value: BaseModel, *, exclude_none: bool = False) -> Response:
 def error_body(code: str, message: str, request_id: str) -> dict[str, Json]:
     """Return the body of an error reply, see ErrorDetail."""
     return {"error": {"code": code, "message": message, "request_id": request_id}}
+
+
+PROBLEM_TYPE: Final = b"application/problem+json"
+
+
+def problem_reply(error: ApiError, request_id: str) -> Response:
+    """Return an error as problem details (RFC 9457), for callers that accept them, with the code as an extension."""
+    body = {
+        "type": "about:blank",
+        "title": HTTPStatus(error.status).phrase,
+        "status": error.status,
+        "detail": str(error),
+        "code": error.code,
+        "request_id": request_id,
+    }
+    return Response(orjson.dumps(body), error.status, error.headers, PROBLEM_TYPE.decode())
 
 
 def raw_reply(error: ApiError, request_id: str) -> bytes:

@@ -172,10 +172,13 @@ class RequestSteps:
     def _error_reply(self, error: errors.ApiError, caller: Caller, operation: Operation | None) -> Response:
         """Count an error, and return its reply."""
         self._request_log.add_error(error.code)
-        status, code, further = error.status, error.code, {}
         if operation is not None and operation.error_form is not None:
             status, code, further = operation.error_form(error, caller.headers)
-        return exchange.json_reply(exchange.error_body(code, str(error), caller.id) | further, status, error.headers)
+            body = exchange.error_body(code, str(error), caller.id) | further
+            return exchange.json_reply(body, status, error.headers)
+        if exchange.PROBLEM_TYPE in caller.headers.get(b"accept", b"").lower():
+            return exchange.problem_reply(error, caller.id)
+        return exchange.json_reply(exchange.error_body(error.code, str(error), caller.id), error.status, error.headers)
 
     async def _handle(self, caller: Caller, operation: Operation | None, scope: Scope, receive: Receive) -> Response:
         """Take a request through the steps; raises ApiError if one of them refuses it."""
@@ -217,7 +220,9 @@ class RequestSteps:
         lines = scope["headers"]  # including every line of a repeated header
         size = len(scope["path"]) + len(scope["query_string"]) + sum(len(name) + len(value) for name, value in lines)
         if len(lines) > _MAX_HEADERS or size > self._max_header_bytes:  # h11 limits a head that arrives in parts
-            raise errors.HeadersTooLarge("the request line and headers exceed TAUGATE_MAX_HEADER_BYTES or 100 headers")
+            raise errors.HeadersTooLarge(
+                "the request line and headers exceed header_bytes of TAUGATE_MAX_CONNECTIONS, or 100 headers"
+            )
         # RFC 9112, section 6.1: requests with both are used for request smuggling.
         if b"content-length" in headers and b"transfer-encoding" in headers:
             raise errors.BadRequest(

@@ -15,11 +15,11 @@ from taugate.release.layout import GOLDEN
 from taugate.release.manifest import RunManifest
 from taugate.release.queries import CurvePoint, Reference, quantiles, threshold_curve
 from taugate.release.verify import TrustedKeys
-from taugate.retrieval import golden_results
+from taugate.retrieval import golden as golden_results
 from taugate.retrieval.documents.filters import Filter
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.gate import Gate
-from taugate.retrieval.golden_results import GoldenResults
+from taugate.retrieval.golden import GoldenResults
 from taugate.retrieval.index.top_k import Fields
 from taugate.service.drift.alarms import NO_DRIFT
 from taugate.service.drift.query_log import WatchedRelease

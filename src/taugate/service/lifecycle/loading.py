@@ -29,10 +29,16 @@ from taugate.release.layout import CURRENT
 from taugate.release.manifest import ReleaseManifest
 from taugate.release.verify import TrustedKeys, is_of_run
 from taugate.retrieval.documents.filters import Filter
-from taugate.retrieval.encoder.encoder import RequestedPrecision
-from taugate.retrieval.encoder.endpoint_access import EndpointAccess
-from taugate.retrieval.engines.connect import EngineAccess, engine_at
-from taugate.retrieval.engines.engine import Candidates, Collection, CollectionState, Positions, Rows
+from taugate.retrieval.encoder.encoder import EndpointAccess, RequestedPrecision
+from taugate.retrieval.engines.engine import (
+    Candidates,
+    Collection,
+    CollectionState,
+    EngineAccess,
+    Positions,
+    Rows,
+    engine_at,
+)
 from taugate.service.lifecycle.active import GateRelease, Opened
 from taugate.service.metrics import Metrics
 from taugate.service.runtime.resources import lower_priority
@@ -85,7 +91,7 @@ def trusting(settings: Settings, engine: EngineAccess) -> Load:
     def load_trusted(release: Path, threads: int, precision: RequestedPrecision) -> "Release":
         from taugate.retrieval.reader import load
         from taugate.retrieval.rerank.endpoint import endpoint_at
-        from taugate.retrieval.rerank.reranker import TextScorer
+        from taugate.retrieval.rerank.stage import TextScorer
 
         def open_reranker(model: str | None) -> TextScorer:
             return endpoint_at(model, settings.rerank.url, settings.rerank.key_file)

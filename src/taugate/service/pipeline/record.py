@@ -19,10 +19,9 @@ from numpy.typing import NDArray
 from taugate.drift.observations import query_key
 from taugate.policy.arrays import Float32
 from taugate.release.manifest import Manifest, ReleaseManifest
-from taugate.retrieval.comparability import NotComparable
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.gate import GateReply
-from taugate.retrieval.query import Answer, GateReason, Query, Reason, Stage
+from taugate.retrieval.query import Answer, GateReason, NotComparable, Query, Reason, Stage
 from taugate.retrieval.vectors import shortest_decimal
 from taugate.storage.files import Json
 

@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 
 from taugate.errors import EncoderUnavailable, TextRefused
 from taugate.policy.arrays import Float32, QueryVectors
+from taugate.retrieval.explanation import explain_stages
 from taugate.retrieval.index.top_k import Observe, TopK, unobserved
 from taugate.retrieval.query import Answer, Explanation, Query
 from taugate.retrieval.reader import Release
-from taugate.retrieval.second_explanation import explain_stages
 from taugate.service.pipeline.queue import QueryQueue, QueuedQuery, SearchQueue, Write, deliver, failing, shutting_down
 from taugate.service.pipeline.record import NOT_COMPARED, SearchRecord, random_documents
 from taugate.service.runtime.logs import Trace

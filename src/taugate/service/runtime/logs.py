@@ -49,6 +49,8 @@ _TRACEPARENT = re.compile(rb"(?!ff)([0-9a-f]{2})-(?!0{32})([0-9a-f]{32})-(?!0{16
 # Per request. A batch of 64 queries, the default TAUGATE_MAX_BATCH, has 192 if no two queries share a stage.
 _MAX_STAGES = 256
 _SPAN_SECONDS = 2.0  # for the last spans when the process ends; the exporter itself would retry for ten and more
+# OpenTelemetry's conventions for generative AI, of which none is stable yet: the operation of a stage.
+_GEN_AI, _OPERATIONS = "gen_ai_latest_experimental", {"encode": "embeddings", "search": "retrieval"}
 _SPAN_NAMES = {"filter": "cut"}  # other spans have the names of stages in taugate_stage_duration_seconds
 
 
@@ -271,7 +273,8 @@ class Tracer:
     """Sends spans in the background. If the collector does not respond, spans are dropped, and no request waits.
 
     OpenTelemetry's own variables apply as well: OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES, OTEL_TRACES_SAMPLER,
-    OTEL_BSP_*, and OTEL_EXPORTER_OTLP_* except for the endpoint.
+    OTEL_BSP_*, and OTEL_EXPORTER_OTLP_* except for the endpoint. OTEL_SEMCONV_STABILITY_OPT_IN adds what the
+    conventions for generative AI name.
     """
 
     def __init__(self, endpoint: str) -> None:
@@ -290,6 +293,8 @@ class Tracer:
             BatchSpanProcessor(OTLPSpanExporter(endpoint=f"{endpoint.rstrip('/')}/v1/traces"))
         )
         self._tracer = self._provider.get_tracer("taugate", version("taugate"))
+        opted_in = os.environ.get("OTEL_SEMCONV_STABILITY_OPT_IN", "").replace(" ", "").split(",")
+        self._operations = _OPERATIONS if _GEN_AI in opted_in else {}
 
     def begin(self, caller: SpanRef | None) -> Trace:
         """Begin the trace of a request. It is the current trace in this task and in the tasks that it starts."""
@@ -317,7 +322,10 @@ class Tracer:
         if span.is_recording():
             context = set_span_in_context(span)
             for stage in trace.stages:
-                name, attributes = _SPAN_NAMES.get(stage.name, stage.name), {"taugate.queries": stage.queries}
+                name = _SPAN_NAMES.get(stage.name, stage.name)
+                attributes: dict[str, str | int] = {"taugate.queries": stage.queries}
+                if operation := self._operations.get(stage.name):
+                    attributes["gen_ai.operation.name"] = operation
                 self._tracer.start_span(name, context, attributes=attributes, start_time=stage.began).end(stage.ended)
             if completed.status >= 500:
                 span.set_attribute("error.type", str(completed.status))

@@ -24,8 +24,8 @@ from transformers.trainer_pt_utils import get_length_grouped_indices
 
 from taugate.errors import EncoderError
 from taugate.policy.arrays import Float32
-from taugate_adapt.training.plan import NothingToLearn
-from taugate_adapt.training.pretraining import transformer_folder
+from taugate_adapt.settings import NothingToLearn
+from taugate_adapt.training.fine_tuning import transformer_folder
 from taugate_adapt.training.run import InOrder, Schedule, TrainingRun
 
 RERANK: Final = "rerank"  # name of the stage of training, and of its folder
@@ -51,10 +51,7 @@ class ScoredPairs:
     """n queries with documents that answer them and documents that do not, and the first stage's scores of both.
 
     Attributes:
-        queries: Texts of the queries.
-        documents: Texts of the documents.
         relevant: Rows of the documents that answer each query; none of an unanswerable query.
-        relevant_scores: The first stage's scores of these.
         negatives: (n, c) int64 rows of documents that do not, hardest first; −1 if every document answers the query.
         negative_scores: (n, c) float32 scores of these.
     """
@@ -75,11 +72,7 @@ class ScoredPairs:
         return max(0.0, float(fitted.coef_[0, 0]))
 
     def usable(self) -> list[int]:
-        """Return the rows of the queries that have a negative.
-
-        Raises:
-            NothingToLearn: If none of them has an answer.
-        """
+        """Return the rows of the queries that have a negative."""
         usable = [row for row in range(len(self.queries)) if self.negatives[row, 0] >= 0]
         if not any(len(self.relevant[row]) for row in usable):
             raise NothingToLearn(
@@ -88,15 +81,7 @@ class ScoredPairs:
         return usable
 
     def draw(self, count: int, seed: int) -> list[RankedExample]:
-        """Draw examples of queries, each of them once before any is drawn again.
-
-        Args:
-            count: Number of examples.
-            seed: Seed of the draws.
-
-        Raises:
-            NothingToLearn: If no query has both an answer and a negative.
-        """
+        """Draw examples of queries, each of them once before any is drawn again."""
         rng = np.random.default_rng([seed, _STREAM])
         usable = self.usable()
         drawn: list[RankedExample] = []
@@ -176,16 +161,7 @@ class _Loss(torch.nn.Module):
 
 
 def new_cross_encoder(folder: Path, name: str, seed: int) -> CrossEncoder:
-    """Put a head with one label on the transformer of an encoder; its weights are drawn with the seed.
-
-    Args:
-        folder: Folder of the encoder.
-        name: Name of the encoder, for messages.
-        seed: Seed of the head.
-
-    Raises:
-        EncoderError: If the transformer cannot read pairs.
-    """
+    """Put a head with one label on the transformer of an encoder; its weights are drawn with the seed."""
     for library in ("transformers", "sentence_transformers"):  # which warn that the head is new
         logging.getLogger(library).setLevel(logging.ERROR)
     with torch.random.fork_rng(devices=[]):
@@ -210,12 +186,7 @@ def new_cross_encoder(folder: Path, name: str, seed: int) -> CrossEncoder:
 def train_cross_encoder(
     model: CrossEncoder, pairs: ScoredPairs, schedule: Schedule, run: TrainingRun
 ) -> tuple[list[float], float]:
-    """Train in place, and return the loss of every step and the weight of the first stage's score.
-
-    Raises:
-        EncoderError: If the loss is not a finite number.
-        InputError: If the folder cannot be written, or there is nothing to learn from.
-    """
+    """Train in place, and return the loss of every step and the weight of the first stage's score."""
     transformer: Any = model.model
     # Few of its words occur in the pairs, and without it a checkpoint is half as large.
     transformer.get_input_embeddings().requires_grad_(False)

@@ -39,8 +39,6 @@ class Schedule:
     """The steps of a stage, fixed before the first one.
 
     Attributes:
-        steps: Number of steps.
-        batch: Examples in a step.
         rate: Highest learning rate; the rate rises in the first tenth of the steps and then falls to 0.
     """
 
@@ -58,10 +56,6 @@ class TrainingRun:
     """A training run in the folder of an unfinished adaptation.
 
     Attributes:
-        folder: Folder with a subfolder for each stage.
-        seed: Seed of every random choice.
-        job: Shows the current step and the remaining time.
-        bfloat16: Whether products are computed in bfloat16, which is faster on some processors.
         save: Seconds between two checkpoints, None for SAVE_SECONDS.
         on_step: Called with the duration of each step in seconds; returns whether it was the last one.
     """
@@ -85,17 +79,6 @@ class TrainingRun:
 
         The weights that require a gradient change in place. The same model, data, schedule and seed give the same bits
         on the same machine, even if a run was killed and resumed.
-
-        Args:
-            stage: Name of the stage and of its folder.
-            trainer_class: Trainer, or a class derived from it.
-            model: Model to train.
-            schedule: Schedule of the steps.
-            of_trainer: Further arguments of the trainer's constructor, such as train_dataset, data_collator or loss.
-
-        Raises:
-            LossError: If a loss is not a finite number.
-            InputError: If the folder cannot be written.
         """
         folder = self.folder / stage
         with writing_to(folder):
@@ -132,7 +115,6 @@ class TrainingRun:
         """Return the duration of the fastest step after the first one, which is a warm-up.
 
         Args:
-            stage: Name for the temporary folder.
             train: Function that makes some steps of a run on a copy of the model.
         """
         durations: list[float] = []

@@ -61,7 +61,6 @@ def own_documents(positives: torch.Tensor, documents: torch.Tensor) -> torch.Ten
     """Mark the further copies of the positive of each query, (b, n) bool.
 
     Args:
-        positives: (b,) number of the text that answers each query.
         documents: (n,) numbers of all documents, the positives first.
     """
     same = documents[None, :] == positives[:, None]
@@ -74,15 +73,7 @@ def states_file(run: TrainingRun) -> Path:
 
 
 def transformer_layers(model: SentenceTransformer, name: str) -> nn.ModuleList:
-    """Return the layers of the transformer, first to last.
-
-    Args:
-        model: Model whose module 0 is a transformer.
-        name: Name of the model, for messages.
-
-    Raises:
-        EncoderError: If the model has no layers, or too few.
-    """
+    """Return the layers of the transformer, first to last."""
     if is_transformer(model):
         first: Any = model[0]
         count = first.auto_model.config.num_hidden_layers
@@ -99,8 +90,6 @@ class LowerStates:
     """Hidden states of the lower layers of a transformer for every token of some texts.
 
     Attributes:
-        rows: Row of each text.
-        states: (t, h) float16 states of all tokens.
         ends: (n + 1,) int64, text i has the tokens ends[i] … ends[i + 1] − 1.
     """
 
@@ -110,20 +99,7 @@ class LowerStates:
 
     @classmethod
     def compute(cls, model: SentenceTransformer, name: str, upper: int, texts: Sequence[str], run: TrainingRun) -> Self:
-        """Compute the states of each text, or read the states stored by an earlier run.
-
-        Args:
-            model: Model with the layers.
-            name: Name of the model.
-            upper: Number of layers above the states, less than the number of layers.
-            texts: n distinct texts.
-            run: Run whose folder has the file of the states.
-
-        Raises:
-            EncoderError: If the model has no such layers.
-            OSError: If the file cannot be written.
-            SafetensorError: If the file cannot be written.
-        """
+        """Compute the states of each text, or read the states stored by an earlier run."""
         rows, kept = {text: row for row, text in enumerate(texts)}, states_file(run)
         if kept.is_file():
             stored = load_file(kept)
@@ -172,14 +148,7 @@ class LowerStates:
 def upper_model(
     model: SentenceTransformer, name: str, upper: int, states: LowerStates
 ) -> Iterator[SentenceTransformer]:
-    """Yield a model of the same modules that starts at the states; only its upper layers require a gradient.
-
-    Args:
-        model: Complete model, which shares the upper layers.
-        name: Name of the model.
-        upper: Number of layers above the states.
-        states: States of every text that the model will process.
-    """
+    """Yield a model of the same modules that starts at the states; only its upper layers require a gradient."""
     layers = transformer_layers(model, name)
     boundary = len(layers) - min(upper, len(layers) - 1) - 1
     model.requires_grad_(False)

@@ -4,15 +4,14 @@ from shlex import quote
 from typing import Annotated
 
 import click
+import orjson
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from taugate.calibration.encoding.endpoint_source import EndpointOptions
-from taugate.calibration.encoding.input_options import InputOptions
+from taugate.calibration.encoding.encoder_options import EndpointOptions, InputOptions
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, RequestedEncoder
 from taugate.cli.terminal.options import Appearance, AsJson, command_of, option, part
 from taugate.cli.terminal.output import print_result, say_labelled
-from taugate.evidence.options import option_of
 from taugate.storage.files import Json
 
 
@@ -65,18 +64,22 @@ def run(options: EncodeOptions) -> int:
         "Encoded": f"{record.rows:,} documents in {len(record.shards):,} shards, {encoded.encoded:,} of them now, in "
         f"{job.total:.0f} s",
         "Next": f"taugate calibrate {quote(options.data)} --releases releases --engine pgvector --embeddings "
-        f"{quote(options.to)} --encoder {quote(options.encoder)}{_given(reads)}{_given(endpoint)}",
+        f"{quote(options.to)} --encoder {quote(options.encoder)}{_given(reads, endpoint)}",
     }
     say_labelled(rows)
     return 0
 
 
-def _given(options: InputOptions | EndpointOptions) -> str:
-    """Return the options of the encoder that were given, as the calibration needs them, with a space before each."""
-    values = {name: getattr(options, name) for name in options.fields() if name != "yes"}
-    given = {option_of(name): quote(str(value)) for name, value in values.items() if value is not None}
-    return "".join(f" {name} {value}" for name, value in given.items())
+def _given(*groups: InputOptions | EndpointOptions) -> str:
+    """Return the settings of the encoder that were given, which the calibration needs as well."""
+    values = {name: getattr(group, name) for group in groups for name in group.fields() if name != "yes"}
+    given = [
+        f"{name.replace('_', '-')} = {value if isinstance(value, int) else orjson.dumps(str(value)).decode()}"
+        for name, value in values.items()
+        if value is not None
+    ]
+    return f" --settings FILE.toml, with {', '.join(given)}" if given else ""
 
 
-_KEYS = (*InputOptions.fields(), "dimensions", "encoder_key_file", "ray_address")
+_KEYS = (*InputOptions.fields(), "model", "dimensions", "encoder_key_file", "ray_address")
 command = command_of("encode", run, EncodeOptions, keys=_KEYS, max_length=Appearance("TOKENS"))

@@ -6,7 +6,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from taugate.calibration.encoding.endpoint_source import announce
+from taugate.calibration.encoding.encoder_options import announce
 from taugate.calibration.encoding.shards import (
     SHARD_ROWS,
     CorpusShard,
@@ -26,7 +26,7 @@ from taugate.errors import InputError
 from taugate.retrieval.documents.store import DocumentStore
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.storage.object_store import Place, open_place
-from taugate_engines.encoding.work import Work, Worker
+from taugate_engines.encoding.ray_workers import Work, Worker
 
 
 @dataclass(frozen=True)
@@ -50,12 +50,7 @@ class Workers:
 
 @dataclass(frozen=True)
 class Encoded:
-    """A finished encoding.
-
-    Attributes:
-        record: Its shards.
-        encoded: Number of shards that this run encoded.
-    """
+    """A finished encoding."""
 
     record: EncodingRecord
     encoded: int
@@ -67,18 +62,7 @@ def encode_corpus(
     """Encode the documents of a data set. After an error, finished shards are kept.
 
     Args:
-        data: A folder or a URL.
         location: Folder or URL of the encoding; an interrupted one is resumed.
-        requested: The encoder.
-        workers: The processes that encode.
-        job: Shows the progress.
-        shard_rows: Documents per shard.
-
-    Raises:
-        InputError: If the data set is invalid, or `location` holds vectors of another corpus or encoder.
-        EncoderError: If the encoder cannot be loaded.
-        StoreError: If object storage fails.
-        OSError: If a file cannot be read or written.
     """
     place = open_place(location)
     existing = read_record(place)

@@ -12,8 +12,7 @@ from engines_tests.servers import NAMES, engine_url
 from taugate.calibration.acceptance import accept
 from taugate.cli import main as cli
 from taugate.release.engine import EngineKind
-from taugate.retrieval.engines.connect import engine_from_environment
-from taugate.retrieval.engines.engine import Engine
+from taugate.retrieval.engines.engine import Engine, engine_from_environment
 from tests.calibration.commands import Capture, arguments, small
 from tests.calibration.update.corpora import Record, Updating
 from tests.retrieval.engines.corpus import soon

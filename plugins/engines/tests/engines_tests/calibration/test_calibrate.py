@@ -12,13 +12,12 @@ from engines_tests.calibration.conftest import OPTIONS as LOSS
 from engines_tests.calibration.conftest import TEXTS, with_milvus_lite
 from taugate.calibration.acceptance import accept
 from taugate.calibration.encoding import sharded_vectors
-from taugate.calibration.engines.search import ProposedIndex
+from taugate.calibration.engines import ProposedIndex
 from taugate.calibration.progress import Job
 from taugate.cli import main as cli
 from taugate.data.beir import read_dataset
 from taugate.errors import ReleaseError
-from taugate.policy.background import ComputedBackground
-from taugate.policy.relevance import Relevance
+from taugate.policy.relevance import ComputedBackground, Relevance
 from taugate.registry.catalog import current_id, release_ids
 from taugate.registry.history import calibration_lock
 from taugate.registry.prune import prune_collections
@@ -27,8 +26,7 @@ from taugate.release.layout import ENCODER_FOLDER, LEXICAL, OUTCOMES, REFERENCE,
 from taugate.release.queries import Outcomes, Reference
 from taugate.release.verify import verify_searchable
 from taugate.retrieval.encoder.encoder import ExportedEncoder
-from taugate.retrieval.engines.connect import field_types
-from taugate.retrieval.engines.engine import Engine
+from taugate.retrieval.engines.engine import Engine, field_types
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.query import Query
 from taugate.retrieval.reader import load

@@ -11,9 +11,9 @@ from engines_tests.calibration.conftest import OPTIONS, changed
 from taugate.registry.catalog import find
 from taugate.release.engine import EngineKind
 from taugate.retrieval.engines.corpus import EngineDocuments
+from taugate.retrieval.explanation import explain_stages
 from taugate.retrieval.query import Query
 from taugate.retrieval.reader import load
-from taugate.retrieval.second_explanation import explain_stages
 from tests.calibration.commands import Capture
 from tests.calibration.update.corpora import Updating, manifest_of, newer
 from tests.fake_reranker import write_fake_reranker

@@ -7,13 +7,12 @@ import pytest
 
 from engines_tests.servers import running
 from taugate.calibration.encoding.shards import SHARD_ROWS
-from taugate.calibration.engines.upload import stored_documents
+from taugate.calibration.engines import stored_documents
 from taugate.calibration.progress import Job
 from taugate.errors import ReleaseError
 from taugate.release.engine import EngineRecord, GraphParameters
 from taugate.retrieval.documents.store import Document
-from taugate.retrieval.engines.connect import SampleDigest, open_verified, sampled_positions, shard_digest
-from taugate.retrieval.engines.engine import Engine, Rows
+from taugate.retrieval.engines.engine import Engine, Rows, SampleDigest, open_verified, sampled_positions, shard_digest
 from taugate.retrieval.engines.search import EngineIndex
 from tests.retrieval.engines.corpus import soon
 from tests.vectors import unit

@@ -11,7 +11,7 @@ from milvus_lite.server_manager import server_manager_instance
 
 from engines_tests.servers import NAMES, engine_url
 from engines_tests.service.pair import KEYS, WHOLE, Services
-from taugate.retrieval.engines.connect import connect
+from taugate.retrieval.engines.engine import connect
 from tests.engine_release import write_pair
 from tests.redis_process import RedisProcess
 from tests.service.access.files import bearer, write

@@ -1,1 +1,0 @@
-"""A corpus in an engine: uploaded once, verified, and searched by a calibration."""

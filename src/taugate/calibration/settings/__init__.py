@@ -1,1 +1,0 @@
-"""The settings of a calibration, checked before anything is read."""
