@@ -4,8 +4,10 @@ import math
 import re
 import subprocess
 from collections import Counter
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from prometheus_client import generate_latest
@@ -13,6 +15,8 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families
 
 from taugate.registry.catalog import find
+from taugate.release.manifest import Manifest, RunManifest
+from taugate.release.state import UpdateRecord
 from taugate.release.verify import verify_searchable
 from taugate.service.metrics import Metrics
 from tests.servers import require
@@ -29,6 +33,13 @@ SEARCHED = {
     "stage_duration_seconds_count{search}": 1,
     "stage_duration_seconds_count{filter}": 1,
 }
+
+
+@pytest.fixture(scope="module")
+def service(releases: Path) -> Iterator[ServiceProcess]:
+    """One that has had no other traffic."""
+    with ServiceProcess(releases) as process:
+        yield process.ready()
 
 
 def scrape(service: ServiceProcess) -> Counter[str]:
@@ -155,3 +166,27 @@ def test_openmetrics_is_negotiated(service: ServiceProcess) -> None:
     assert asked.headers["content-type"].startswith("application/openmetrics-text; version=1.0.0")
     assert asked.text.endswith("# EOF\n")
     assert "taugate_requests" in {family.name for family in openmetrics_families(asked.text)}
+
+
+NAME = "taugate_release_documents_over_certified"
+
+
+def grown(documents: int, certified: int | None) -> float:
+    """The ratio of a release with so many documents, of an update of one with `certified`."""
+    update = None if certified is None else Mock(spec=UpdateRecord, documents=certified)
+    manifest = Mock(data=Mock(documents=documents), update=update, erasure=None)
+    manifest.certified_documents = Manifest.certified_documents.fget(manifest)  # type: ignore[attr-defined]
+    return float(Manifest.documents_over_certified.fget(manifest))  # type: ignore[attr-defined]
+
+
+def test_update_tells_growth_since_calibration() -> None:
+    assert grown(596, 149) == 4.0
+    assert grown(596, None) == 1.0
+
+
+def test_growth_of_run_is_absent_from_metrics() -> None:
+    metrics = Metrics()
+    metrics.release_documents_over_certified.set(2.5)
+    assert f"{NAME} 2.5" in generate_latest(metrics.scrape()).decode()
+    metrics.release_documents_over_certified.set(RunManifest.documents_over_certified.fget(None))  # type: ignore[attr-defined]
+    assert NAME not in generate_latest(metrics.scrape()).decode()

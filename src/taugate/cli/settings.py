@@ -1,14 +1,14 @@
 """`taugate settings`: show the effective settings of the service and their sources."""
 
 import os
-from typing import Any, cast
+from typing import Any
 
 import click
 
 from taugate.cli.terminal.command import Command
 from taugate.cli.terminal.options import setting_parameters
 from taugate.cli.terminal.output import aligned, print_result, printable, say
-from taugate.service.settings.settings import SettingInForce, settings_in_force, unknown_variables
+from taugate.service.settings.settings import SettingInForce, former_variables, settings_in_force, unknown_variables
 from taugate.storage.files import Json
 
 
@@ -19,7 +19,8 @@ def run(as_json: bool, **flags: Any) -> int:  # noqa: ANN401 (of the types of th
     if as_json:
         values: dict[str, Json] = {
             setting.variable.name: {
-                "value": cast("Json", setting.shown()),
+                "value": setting.value,
+                **({"options": dict(setting.options)} if setting.options else {}),
                 "source": setting.source,
                 "set_by": setting.set_by,
             }
@@ -31,6 +32,8 @@ def run(as_json: bool, **flags: Any) -> int:  # noqa: ANN401 (of the types of th
         for name, nearest in unknown.items():
             hint = f"; did you mean {nearest}?" if nearest else ""
             say(f"warning: {printable(name)} is set, but is not a setting{hint}")
+        for name, use in former_variables(os.environ).items():
+            say(f"warning: {printable(name)} is a former name; use {use}")
     return 0
 
 
@@ -48,7 +51,10 @@ command = Command(
 
 def _print_table(settings: list[SettingInForce]) -> None:
     """Print a line for each setting: variable, value and source."""
-    rows = [(setting.variable.name, printable(_text(setting.shown())), _source(setting)) for setting in settings]
+    rows = []
+    for setting in settings:
+        options = [f"{key}={_text(value)}" for key, value in setting.options.items() if value is not None]
+        rows.append((setting.variable.name, printable(",".join([_text(setting.value), *options])), _source(setting)))
     print_result("\n".join(aligned(rows)))
 
 

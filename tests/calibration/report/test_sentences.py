@@ -167,6 +167,28 @@ def test_page_has_no_accessibility_violations(
         assert violations(page) == []
 
 
+@pytest.mark.parametrize(("width", "height"), [(1280, 5000), (400, 8000)])
+def test_folded_page_is_short_and_unfolds_by_link(
+    browser: Browser, reports: dict[str, Path], width: int, height: int
+) -> None:
+    with opened(browser, reports["compared"], width=width) as page:
+        page.evaluate("document.querySelectorAll('details').forEach(details => { details.open = false })")
+        assert page.evaluate("document.documentElement.scrollHeight") <= height
+        assert not page.is_visible("#curves figure")
+        page.click("nav a[href='#curves']")
+        assert page.is_visible("#curves figure")
+
+
+def test_questions_are_filtered_by_words(browser: Browser, reports: dict[str, Path]) -> None:
+    visible = "nodes => nodes.filter(node => node.offsetParent !== null).map(node => node.textContent)"
+    with opened(browser, reports["first"]) as page:
+        before = page.locator("#questions tbody tr").evaluate_all(visible)
+        page.fill("#questions input", "held KEPT")
+        after = page.locator("#questions tbody tr").evaluate_all(visible)
+    assert 0 < len(after) < len(before)
+    assert after == [text for text in before if "held" in text.lower() and "kept" in text.lower()]
+
+
 def test_phone_cuts_nothing_off(browser: Browser, reports: dict[str, Path]) -> None:
     """Only a wide table scrolls, in a region of its own that the keyboard reaches."""
     for report in reports.values():

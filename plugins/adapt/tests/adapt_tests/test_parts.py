@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taugate.data.labelled_queries import LabelledQuery
-from taugate_adapt.parts import TRAIN, UNSEEN, VALIDATION, CorpusParts
+from taugate_adapt.pairs import TRAIN, UNSEEN, VALIDATION, CorpusParts
 
 
 def asking(*documents: tuple[int, ...]) -> list[LabelledQuery]:

@@ -1,4 +1,4 @@
-"""Data sets that are named, such as `beir:scifact` are read by the packages of their collections."""
+"""Named data sets, such as `beir:scifact`, are read by the packages of their collections, from the caches of these."""
 
 import json
 import zipfile

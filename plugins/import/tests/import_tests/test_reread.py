@@ -9,7 +9,7 @@ import pytest
 
 from taugate.data.parsed import prose_document
 from taugate_import import target
-from taugate_import.documents import ImportedDocument
+from taugate_import.chunker import ImportedDocument
 from taugate_import.files import documents_of_files
 from taugate_import.importing import ImportPlan, import_corpus
 from taugate_import.target import ImportRecord, SourceQueries

@@ -5,8 +5,7 @@ import pytest
 from import_tests.office_files import docx, part, pptx
 from import_tests.test_other_kinds import open_document
 from taugate_import.parse import PARSERS
-from taugate_import.scripts import Script, join_scripts, script_text, without_scripts
-from taugate_import.word_share import lost_numbers, share_kept
+from taugate_import.word_share import Script, join_scripts, lost_numbers, script_text, share_kept, without_scripts
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from taugate.errors import InputError
-from taugate_label.question_prompt import BUILT_IN, MAX_DOCUMENT, Example, QuestionPrompt, on_one_line, read_examples
+from taugate_label.questions import BUILT_IN, MAX_DOCUMENT, Example, QuestionPrompt, on_one_line, read_examples
 
 
 def test_prompt_matches_inpars() -> None:

@@ -15,7 +15,7 @@ from taugate.calibration.metrics.inputs import SearchedQueries, StudyInputs, gra
 from taugate.calibration.progress import Job
 from taugate.calibration.provisional import PROVISIONAL, AvailableEvidence
 from taugate.calibration.settings import CalibrationSettings
-from taugate.calibration.study.outcomes import Calibrated, drift_reference, golden_rows, query_outcomes
+from taugate.calibration.study.outcomes import Calibrated, drift_reference, evidence_of, golden_rows, query_outcomes
 from taugate.calibration.study.refusing import LabelledParts, RefusalQuestions
 from taugate.calibration.study.study import Search, study
 from taugate.data.runs.run import JudgedRun, Run
@@ -27,7 +27,7 @@ from taugate.policy.abstention import AnswerScore
 from taugate.policy.arrays import Float32
 from taugate.policy.score_relevance import SCALES, Components, ScoreScale
 from taugate.registry.history import calibration_lock
-from taugate.release.layout import GOLDEN, OUTCOMES, REFERENCE, REPORT
+from taugate.release.layout import EVIDENCE, GOLDEN, OUTCOMES, REFERENCE, REPORT
 from taugate.release.manifest import RetrieverRecord, RunManifest
 from taugate.retrieval import golden as golden_results
 from taugate.retrieval.documents.store import Document
@@ -231,6 +231,7 @@ def _write_files(inputs: RunInputs, calibrated: Calibrated, report: str, release
     """Write every file of the release except its manifest into an empty folder."""
     drift_reference(calibrated, calibrated.policy).save(release / REFERENCE)
     query_outcomes(calibrated, calibrated.policy).save(release / OUTCOMES)
+    evidence_of(calibrated).save(release / EVIDENCE)
     ModelsFolder(release).write(
         None if calibrated.estimated is None else calibrated.estimated.relevance,
         None if calibrated.answer_rule is None else calibrated.answer_rule.score,

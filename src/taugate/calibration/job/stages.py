@@ -205,6 +205,7 @@ def write_files(
     )
     outcomes.drift_reference(calibrated, calibrated.policy).save(release / layout.REFERENCE)
     outcomes.query_outcomes(calibrated, calibrated.policy).save(release / layout.OUTCOMES)
+    outcomes.evidence_of(calibrated).save(release / layout.EVIDENCE)
     queries.write_calibration_questions(release / layout.QUESTIONS, outcomes.calibration_questions(calibrated))
     if accepted.projection is not None:
         accepted.projection.projection.save(release / layout.PROJECTION)

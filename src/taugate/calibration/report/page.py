@@ -1,11 +1,15 @@
 """Render report.html, a self-contained page that opens from a disk, from a mail or behind a firewall."""
 
+import base64
+import hashlib
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from importlib.resources import files
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined, Template
+from markupsafe import Markup
 
 from taugate.calibration import progress
 from taugate.calibration.encoding.encoder_fit import encoder_fit_warnings
@@ -15,7 +19,7 @@ from taugate.calibration.query_set.warnings import COPIED, truncation_warning
 from taugate.calibration.report import gate, terminal, tradeoff
 from taugate.calibration.report.compare import compare_releases, same_queries
 from taugate.calibration.report.figures import drawn, metric_curves, reliability_figures, similarity_densities
-from taugate.calibration.report.questions import OUTCOMES, label_errors, question_table, sorting_script
+from taugate.calibration.report.questions import OUTCOMES, label_errors, question_table
 from taugate.calibration.study.outcomes import Calibrated
 from taugate.data.labelled_queries import left_out_notes
 from taugate.evidence.abstention.words import SCORES
@@ -62,6 +66,14 @@ def template(package: str, name: str, *filters: Callable[..., object]) -> Templa
     )
     environment.filters |= {function.__name__: function for function in formats}
     return environment.get_template(name)
+
+
+@cache
+def page_script() -> tuple[Markup, str]:
+    """Return the page's script, and its source for a content security policy."""
+    script = files("taugate.calibration.report").joinpath("page.js").read_text(encoding="utf-8")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return Markup(script), f"'sha256-{digest}'"  # noqa: S704 (a file of the package)
 
 
 def with_whole_options(html: str) -> str:
@@ -145,7 +157,7 @@ def render(calibrated: Calibrated, parent: ReleaseManifest | None, command: str 
         parent=parent,
         compared=[] if parent is None else compare_releases(parent, manifest),
         same_queries=parent is not None and same_queries(parent, manifest),
-        script=sorting_script(),
+        script=page_script(),
     )
     return with_whole_options(html)
 

@@ -225,7 +225,7 @@ def refuse_by_default(
     record = evidence.record(provisional=provisional, uncertified=uncertified)
     if questions.growth is not None and rho is None:
         record = record.model_copy(update={"doubled": questions.growth.doubled(evidence)})
-    return refusal.StudiedRefusal(rule_served, record, answering)
+    return refusal.StudiedRefusal(rule_served, record, answering, evidence=evidence)
 
 
 def lowered_rho(evidence: CalibrationQueries, planned: float, rho: float) -> str:

@@ -28,6 +28,7 @@ from taugate.registry.catalog import (
     summarize,
     unverified_manifest,
 )
+from taugate.release import check_certificate
 from taugate.release.layout import CURRENT, HISTORY, MANIFEST, SHADOW
 from taugate.release.records import CalibrationRecord
 from taugate.storage.files import Json
@@ -150,6 +151,26 @@ def verify_releases(releases: Path, id: str | None, trusted_keys: Path | None) -
             print_result(f"failed {name}")
             say(f"taugate: {error}")
     return 1 if failed else 0
+
+
+@action("check")
+@release_argument("the current one")
+def check_release(releases: Path, id: str | None) -> int:
+    """Recompute the figures of a release from its evidence, as check_certificate.py does without Taugate.
+
+    Its digests are verified first. The first figure that differs gives exit code 1.
+    """
+    from taugate.release.verify import verify  # loads NumPy, which the other actions do without
+
+    release = find(releases, id)
+    verify(release)
+    figures, different = check_certificate.check(release)
+    if different:
+        print_result(f"failed {release.name}")
+        say(f"taugate: {printable(different[0])}")
+        return 1
+    print_result(f"ok {release.name}: {check_certificate.leaves(figures)} figures are those of the evidence")
+    return 0
 
 
 @action("history")

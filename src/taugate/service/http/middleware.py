@@ -228,7 +228,9 @@ class RequestSteps:
         lines = scope["headers"]  # including every line of a repeated header
         size = len(scope["path"]) + len(scope["query_string"]) + sum(len(name) + len(value) for name, value in lines)
         if len(lines) > _MAX_HEADERS or size > self._max_header_bytes:  # h11 limits a head that arrives in parts
-            raise errors.HeadersTooLarge("the request line and headers exceed TAUGATE_MAX_HEADER_BYTES or 100 headers")
+            raise errors.HeadersTooLarge(
+                "the request line and headers exceed header_bytes of TAUGATE_MAX_CONNECTIONS, or 100 headers"
+            )
         # RFC 9112, section 6.1: requests with both are used for request smuggling.
         if b"content-length" in headers and b"transfer-encoding" in headers:
             raise errors.BadRequest(
