@@ -14,7 +14,7 @@ import pytest
 
 from taugate.calibration.comparison.publish import Promotion, Published
 from taugate.cli import main as cli
-from taugate.cli.terminal.summary import CalibratedRelease
+from taugate.cli.terminal.promotion import CalibratedRelease
 from taugate.errors import ReleaseError
 from taugate.registry.catalog import current_id, find, match_id, release_ids, summarize
 from taugate.registry.history import lock_for_reading, read

@@ -31,7 +31,7 @@ PRIVATE = ".private"  # subfolder of the configured folder; only copies are ever
 _LOCK = ".lock"
 _COPY_SECONDS = 600  # wait for another worker's copy: 10 GB take two minutes on a disk that writes 100 MB/s
 _CLOSE_SECONDS = 5  # wait for another worker that closes its copy, which takes milliseconds
-_COPY_REMEDY = "name another folder in TAUGATE_RELEASES_COPY"
+_COPY_REMEDY = "name another folder in TAUGATE_CACHE"
 
 
 class Source(Protocol):
@@ -148,7 +148,7 @@ def _check_space(release: Path, needed: int) -> None:
     if needed > free:
         raise ReleaseError(
             f"{release.parent.parent}: the release {release.name} takes {needed} bytes, but only {free} are free; "
-            "free some space, or name another folder (TAUGATE_RELEASES_COPY, --releases)"
+            "free some space, or name another folder (TAUGATE_CACHE, --releases)"
         )
 
 

@@ -133,11 +133,11 @@ def _claim(copy: Path, url: str) -> None:
                 atomic_write(copy / ORIGIN, f"{url}\n".encode(), folder=staging)
         origin = read_bounded(copy / ORIGIN, _ORIGIN_BYTES).decode(errors="replace").strip()
     except FileNotFoundError as error:
-        raise InputError(f"{copy}: is not a copy of releases; name another folder in TAUGATE_RELEASES_COPY") from error
+        raise InputError(f"{copy}: is not a copy of releases; name another folder in TAUGATE_CACHE") from error
     except OSError as error:
-        raise InputError(f"{copy}: cannot keep a copy of {url} ({error}); set TAUGATE_RELEASES_COPY") from error
+        raise InputError(f"{copy}: cannot keep a copy of {url} ({error}); set TAUGATE_CACHE") from error
     if origin != url:
-        raise InputError(f"{copy}: is a copy of {origin}, not of {url}; name another folder in TAUGATE_RELEASES_COPY")
+        raise InputError(f"{copy}: is a copy of {origin}, not of {url}; name another folder in TAUGATE_CACHE")
 
 
 @contextmanager

@@ -51,6 +51,7 @@ def write(releases: Path, draft: M, fill: Callable[[Path], None], *, parent: str
             report are replaced then.
         parent: Id of the previous release; by default the current one.
     """
+    script = (files("taugate.release") / layout.CHECK).read_bytes()
     try:
         with staging_folder(releases, layout.STAGING_PREFIX) as staging:
             fill(staging)
@@ -59,8 +60,9 @@ def write(releases: Path, draft: M, fill: Callable[[Path], None], *, parent: str
                 orjson.dumps(manifest.model_dump(), option=orjson.OPT_INDENT_2) + b"\n"
             )
             _make_readable_and_sync(staging)
+            if not (releases / layout.CHECK).is_file() or (releases / layout.CHECK).read_bytes() != script:
+                atomic_write(releases / layout.CHECK, script)
             publish_folder(staging, releases / manifest.release_id)
-            atomic_write(releases / layout.CHECK, (files("taugate.release") / layout.CHECK).read_bytes())
             sync_folder(releases)
     except OSError as error:
         raise OSError(f"{releases}: cannot write a release there ({error}); partial files were removed") from error

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from taugate.calibration.formats import NOTHING, count, fixed, signed
+from taugate.calibration.progress import NOTHING, count, fixed, signed
 from taugate.registry.catalog import state_of
 from taugate.storage.files import Json
 

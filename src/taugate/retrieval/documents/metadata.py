@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from taugate.errors import InputError, ReleaseError
 from taugate.release.names import DATES, KINDS, TEXTS, shown
 from taugate.retrieval.documents.columns import Column, ColumnWriter, Mask, SortedValues, TagColumn, sort_keys
-from taugate.retrieval.documents.filters import Filter, FilterRules, OneOf, Range, SortKey, composed, instant, on_fields
+from taugate.retrieval.documents.filters import Filter, FilterRules, Range, SortKey, composed, instant, on_fields
 from taugate.retrieval.documents.store import Document, MetadataValue
 from taugate.storage.tensors import Arrays, read_tensors, write_tensors
 
