@@ -134,7 +134,8 @@ def run_settings(as_json: bool, **flags: Any) -> int:  # noqa: ANN401 (of the ty
         }
         print_result({"settings": values, "unknown": unknown})
     else:
-        _print_table(settings)
+        rows = [(setting.variable.name, printable(_text(setting.shown())), _source(setting)) for setting in settings]
+        print_result("\n".join(aligned(rows)))
         for name, nearest in unknown.items():
             hint = f"; did you mean {nearest}?" if nearest else ""
             say(f"warning: {printable(name)} is set, but is not a setting{hint}")
@@ -151,12 +152,6 @@ settings_command = Command(
     help="Shows the settings that `taugate serve` would use without options. Secrets are hidden; docs/settings.md "
     "describes every setting.",
 )
-
-
-def _print_table(settings: list[SettingInForce]) -> None:
-    """Print a line for each setting: variable, value and source."""
-    rows = [(setting.variable.name, printable(_text(setting.shown())), _source(setting)) for setting in settings]
-    print_result("\n".join(aligned(rows)))
 
 
 def _text(value: object) -> str:
