@@ -112,16 +112,6 @@ def test_second_update_names_calibrated_release(
     assert record["parent"] == printed["parent"] != first
 
 
-def test_unchanged_corpus_writes_no_release(sample: Path, copy: Path, first: str, update: Updating) -> None:
-    code, printed, error = update(sample, copy)
-    assert (code, printed["release"], printed["holds"]) == (0, first, True)
-    assert (printed["added"], printed["changed"], printed["removed"]) == (0, 0, 0)
-    assert release_ids(copy) == [first]
-    assert error.splitlines()[-1].startswith(
-        f"Nothing to do: the documents and labels are those of the current release. {first} "
-    )
-
-
 def test_metadata_change_encodes_nothing(sample: Path, copy: Path, tmp_path: Path, update: Updating) -> None:
     def tagged(documents: list[Record]) -> list[Record]:
         return [documents[0] | {"metadata": {"edition": 2}}, *documents[1:]]

@@ -120,7 +120,7 @@ def test_empty_reply_has_no_parts(chunked: ServiceProcess) -> None:
 
 def test_release_without_lexical_part_explains_the_cosine(cosines: Path) -> None:
     with ServiceProcess(cosines) as service:
-        result = search(service.ready(), "kitchen fan", explain=True)["results"][0]
+        result = search(service.ready(), "kitchen fan", explain=True, **KEEP_ALL)["results"][0]
         assert result["parts"] == {"cosine": result["score"]}
         assert "matched_words" not in result
         explained = post(service, "/explain", query="kitchen fan", document_id="vent-008")

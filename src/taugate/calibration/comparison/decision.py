@@ -164,6 +164,7 @@ def queries_to_show(old: QuantitySample, new: QuantitySample, margin: float, con
     """
     if not np.array_equal(old.query, new.query):
         return None
+
     loss = paired_losses(old.values - new.values, SamplingUnits.from_clusters(new.clusters))
     factor = sample_size_factor(loss, margin, 1 - confidence)
     return None if factor is None else math.ceil(factor * len(new))

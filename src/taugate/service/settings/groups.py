@@ -335,6 +335,10 @@ class DriftSettings(SettingGroup, title="Drift and feedback"):
     """whether the query log contains the texts of queries instead of hashes"""
     query_log_days: Annotated[Annotated[float, Field(gt=0)] | None, Former("query_log_texts", "days")] = None
     """age in days at which hashes replace the texts; unset: never"""
+    query_log_chain: bool = False
+    """whether the lines of the query log are chained, so that `taugate log verify` finds a change; without texts"""
+    decision_log_key_file: Path | None = None
+    """Ed25519 key (PEM) that signs the chained log once an hour; it signs nothing else"""
 
 
 class LifecycleSettings(SettingGroup, title="Reloading and shadow releases"):

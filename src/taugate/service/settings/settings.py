@@ -105,6 +105,13 @@ class Settings(BaseModel):
         return self
 
     @model_validator(mode="after")
+    def _chained_log_has_no_texts(self) -> Self:
+        if self.drift.query_log_chain and (self.drift.query_log is None or self.drift.query_log_texts):
+            message = "TAUGATE_QUERY_LOG_CHAIN needs TAUGATE_QUERY_LOG, and no TAUGATE_QUERY_LOG_TEXTS, whose texts go"
+            raise PydanticCustomError("chain", message)
+        return self
+
+    @model_validator(mode="after")
     def _engine_is_given_up_before_the_request(self) -> Self:
         if self.engine.timeout_ms >= self.admission.deadline_ms and self.engine.url is not None:
             message = "engine_ms must be below TAUGATE_DEADLINE_MS, whose option it is, or every failure would be a 504"
