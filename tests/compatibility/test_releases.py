@@ -14,7 +14,7 @@ from taugate.release.records import SCHEMA_2
 from taugate.retrieval import golden
 from taugate.retrieval.reader import load
 from tests.compatibility.write import DATA, FOLDER
-from tests.service.process.test_start import refusal
+from tests.service.process.test_process import refusal
 from tests.service_process import ServiceProcess
 
 RELEASES = FOLDER / "releases"

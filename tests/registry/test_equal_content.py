@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from taugate.calibration.comparison.publish import Promotion, Published
-from taugate.cli.terminal.summary import CalibratedRelease
+from taugate.cli.terminal.promotion import CalibratedRelease
 from taugate.registry.catalog import release_ids
 from taugate.registry.writer import without_equal
 from taugate.release.layout import MANIFEST

@@ -14,7 +14,7 @@ from taugate.registry.catalog import current_id, find, release_ids
 from taugate.registry.history import read
 from taugate.registry.promotion import promote
 from taugate.release.files import names_of
-from taugate.release.layout import MANIFEST, REPORT, content_digest, release_id
+from taugate.release.layout import CHECK, MANIFEST, REPORT, content_digest, release_id
 from taugate.release.manifest import Manifest
 from taugate.release.verify import verify
 from taugate.retrieval.reader import load

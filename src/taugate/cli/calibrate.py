@@ -1,4 +1,4 @@
-"""`taugate calibrate`: settings from the command line and a file, progress to stderr, the result to stdout."""
+"""`taugate calibrate`, of a data set, and `calibrate-run`, of the scores of another retriever."""
 
 import gc
 import shlex
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import click
 import orjson
+from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from taugate.calibration.comparison.publish import PROVISIONAL, Promotion, publish, unfit
@@ -29,11 +30,12 @@ from taugate.cli.terminal.options import (
     specified,
 )
 from taugate.cli.terminal.output import say
-from taugate.cli.terminal.promotion import PROMOTION, PromotionOptions
-from taugate.cli.terminal.summary import CalibratedRelease, print_release
+from taugate.cli.terminal.promotion import PROMOTION, CalibratedRelease, PromotionOptions, print_release
+from taugate.data.runs.recording import off_topic_run
 from taugate.data.vectors import has_vectors
 from taugate.errors import InputError
 from taugate.evidence.rules import AbstentionRule, GateSettings, ThresholdRule
+from taugate.policy.score_relevance import ScoreScale
 from taugate.registry.catalog import pointed_id
 from taugate.registry.writer import without_equal
 from taugate.release.layout import CURRENT
@@ -41,7 +43,7 @@ from taugate.release.manifest import ReleaseManifest
 from taugate.retrieval.encoder.loading import VECTORS
 from taugate.storage.files import Json
 
-if TYPE_CHECKING:  # needs the extra `calibration`
+if TYPE_CHECKING:
     from taugate.calibration.progress import Job
     from taugate.cli.terminal.display import ProgressDisplay
 
@@ -267,4 +269,78 @@ command = Command(
     common=_COMMON,
     keys=_KEYS,
     help="Measure a labelled data set, choose the threshold, and write and promote a release.",
+)
+
+
+_RUN_COMMON = ("run", "qrels", "releases", "k", "scores", "max_loss", "max_answered", "no_promote")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibrateRunOptions(CalibratedOptions):
+    """The options of `taugate calibrate-run` beside the settings of a calibration."""
+
+    run: Annotated[
+        Path,
+        Appearance("RUN", positional=True),
+        Field(description="results with their scores: a TREC run, or JSON Lines with query_id and results"),
+    ]
+    qrels: Annotated[
+        Path, Appearance("QRELS", positional=True), Field(description="judgements of the results, BEIR or TREC")
+    ]
+    scores: ScoreScale = option(
+        "similarity", "what the scores are; of distances, lower is better, and log-odds may be negative"
+    )
+    off_topic: Path | None = option(
+        None,
+        "results of the same search for questions about other subjects, which choose ρ (default: "
+        "RUN.off-topic.jsonl, which `taugate run` writes, if it exists)",
+        "RUN",
+    )
+    new_encoder: bool = option(False, "promote also over a release with another retriever or encoder")
+
+
+def _run_calibrate_run(**values: Any) -> int:  # noqa: ANN401 (of the types of the settings)
+    from taugate.cli.terminal.display import ProgressDisplay  # needs the extra `calibration`
+
+    requested = with_refuse(specified(values))
+    options = CalibrateRunOptions.taken_from(requested)
+    settings = CalibrationSettings.from_options(requested)
+    written = off_topic_run(options.run)
+    off_topic = options.off_topic or (written if written.exists() else None)
+
+    def write(job: "Job") -> ReleaseManifest:
+        from taugate.calibration.job.run import RunFiles, calibrate_run  # loads scikit-learn, which takes seconds
+
+        files = RunFiles(options.run, options.qrels, off_topic)
+        return calibrate_run(files, options.releases, options.scores, settings, job)
+
+    request, data = (
+        options.promotion(new_encoder=options.new_encoder),
+        shlex.join([str(options.run), str(options.qrels)]),
+    )
+    display = ProgressDisplay(steps=True, verbose=options.verbose)
+    return print_calibrated(publish_calibrated(write, options, request, settings, data, display), options)
+
+
+calibrate_run_command = Command(
+    "calibrate-run",
+    callback=_run_calibrate_run,
+    params=[
+        *parameters(CalibrateRunOptions, "run", "qrels", "releases", "scores", "off_topic", "as_json", "verbose"),
+        *parameters(
+            CalibrationSettings,
+            *("relevant_from", "drawn", "k", "bootstraps", "sample_size", "seed", "holdout", "overlap_percentile"),
+            relevant_from=Appearance("GRADE"),
+        ),
+        *threshold_parameters(),
+        *parameters(
+            CalibrationSettings, "refuse", group=THRESHOLD, refuse=Appearance(type=click.Choice(["auto", "off"]))
+        ),
+        NO_REFUSAL,
+        *parameters(PromotionOptions, group=PROMOTION),
+        *parameters(CalibrateRunOptions, "new_encoder", group=PROMOTION),
+    ],
+    common=_RUN_COMMON,
+    keys=(*RULE_KEYS, "off_topic", "new_encoder"),
+    help="Choose a threshold for the scores of another retriever, and write and promote a release.",
 )

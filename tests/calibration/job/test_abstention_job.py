@@ -21,11 +21,6 @@ from tests.fake_encoder import write_fake_encoder
 ASKED = ("--max-answered", "0.2", "--max-empty", "0.2")
 
 
-@pytest.fixture
-def calibrate(capfd: pytest.CaptureFixture[str]) -> Capture:
-    return Capture(capfd)
-
-
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """120 answerable queries, each about a document of its own, and an encoder that finds it.
@@ -174,8 +169,3 @@ def test_both_kinds_share_clusters(far: Path, tmp_path: Path) -> None:
     assert labels[120:].tolist() == list(
         range(80)
     )  # judged against the document of the answerable query of that number
-
-
-def test_help_lists_max_answered(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["calibrate", "--help"]) == 0
-    assert "--max-answered X" in capsys.readouterr().out

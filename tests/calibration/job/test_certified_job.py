@@ -21,11 +21,6 @@ from tests.calibration.commands import Capture, arguments, small
 EXPECTED = ("--max-loss", "0.05", "--guarantee", "expected-loss")
 
 
-@pytest.fixture
-def calibrate(capfd: pytest.CaptureFixture[str]) -> Capture:
-    return Capture(capfd)
-
-
 @pytest.fixture(scope="module")
 def certified(tmp_path_factory: pytest.TempPathFactory, sample: Path, encoder: Path) -> Path:
     """A releases directory with a promoted release of which at most 5 % are lost on average."""

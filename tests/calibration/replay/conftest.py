@@ -55,8 +55,7 @@ def refused(releases: Path, capsys: pytest.CaptureFixture[str]) -> Callable[...,
         assert cli.main(["drift", *map(str, arguments), "--releases", str(releases)]) == 2
         said = capsys.readouterr()
         assert said.out == ""
-        assert said.err.startswith("taugate: ")
-        assert said.err.count("\n") == 1
-        return said.err
+        (sentence,) = (line for line in said.err.splitlines() if line.startswith("taugate: "))
+        return sentence
 
     return run

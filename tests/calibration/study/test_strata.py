@@ -48,11 +48,6 @@ ASKED = ("--max-loss", str(DELTA), "--policy", "similarity", "--holdout", "0")
 
 
 @pytest.fixture
-def calibrate(capfd: pytest.CaptureFixture[str]) -> Capture:
-    return Capture(capfd)
-
-
-@pytest.fixture
 def stratified(data: tuple[Path, Path], tmp_path: Path, calibrate: Capture) -> tuple[dict, Release]:
     asked = (*ASKED, "--refuse", "off", "--strata", "metadata.kind")
     _, manifest, _ = calibrate(data[0], tmp_path / "releases", data[1], *asked)
