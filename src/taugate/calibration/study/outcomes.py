@@ -16,7 +16,7 @@ from taugate.policy.arrays import Float32
 from taugate.policy.policy import POLICIES, Mask
 from taugate.policy.score_relevance import component_means
 from taugate.release import layout
-from taugate.release.evidence_file import AnswerableEvidence, Evidence, QueryEvidence, QuestionEvidence
+from taugate.release.evidence_file import AnswerableEvidence, EvidenceFile, QueryEvidence, QuestionEvidence
 from taugate.release.manifest import ReleaseManifest
 from taugate.release.outcome_records import PolicyRecord
 from taugate.release.queries import MAX_QUESTIONS, CalibrationQuestion, Outcomes, QuestionKind, Reference
@@ -251,7 +251,7 @@ def _evenly(count: int, listed: int) -> NDArray[np.int64]:
     return np.unique(np.linspace(0, count - 1, num=listed).astype(np.int64))
 
 
-def evidence_of(calibrated: Calibrated) -> Evidence:
+def evidence_of(calibrated: Calibrated) -> EvidenceFile:
     """Collect what the figures of the manifest can be recomputed from."""
     scored, search, refusal = calibrated.scored, calibrated.search, calibrated.refusal
     judged, answering, count = scored.judged, scored.answering, len(scored.judged)
@@ -278,7 +278,7 @@ def evidence_of(calibrated: Calibrated) -> Evidence:
     )
     chosen = None if refusal is None else refusal.evidence
     planned = None if answering is None or answering.planned is None else float(answering.planned)
-    return Evidence(
+    return EvidenceFile(
         answerable=answerable,
         unanswerable=unanswerable,
         questions={kind: _question_evidence(questions) for kind, questions in _questions(calibrated).items()},
