@@ -15,7 +15,7 @@ import numpy as np
 from pydantic import TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
-from taugate.drift.live_loss import JUDGED, JudgedDraws, Labels, judged_draw
+from taugate.drift.live_loss import JUDGED, JudgedDraws, Labels, LiveLoss, judged_draw
 from taugate.drift.query_log import is_hash
 from taugate.drift.sequences import Draw
 from taugate.storage.files import append_lines
@@ -160,6 +160,30 @@ class DrawnLog:
     def directed(self) -> bool:
         """Whether an endpoint has judged any of the queries."""
         return any(of_model for _, of_model in self._verdicts)
+
+
+def replay_loss(query_logs: Iterable[Path], release: str, limit: float | None) -> tuple[LiveLoss, int | None] | None:
+    """Return the live loss by the logs of drawn queries beside query logs; None if these have no judgements.
+
+    With it, the number of people's judgements after which the lower bound passed the limit; None if it did not.
+
+    Raises:
+        OSError: If a file cannot be read.
+    """
+    parts: list[JudgedDraws] = []
+    for path in map(drawn_log, query_logs):
+        log = DrawnLog(path, release)
+        log.follow()
+        parts.append(log.rows)
+    rows = np.concatenate([np.zeros(0, JUDGED), *parts])
+    if not len(rows):
+        return None
+    loss, broken = LiveLoss(limit, model=bool(rows["model"].any())), None
+    for place in range(len(rows)):
+        loss.add(rows[place : place + 1])
+        if broken is None and limit is not None and loss.lower >= limit:
+            broken = loss.judged
+    return loss, broken
 
 
 def labels_of(query: DrawnQuery, verdict: Verdict) -> Labels:

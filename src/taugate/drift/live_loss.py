@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from taugate.drift.sequences import CONFIDENCE, Draw, Interval, LiveShare, Outcome
 from taugate.policy.arrays import Float32, Float64
+from taugate.release.manifest import ReleaseManifest
 from taugate.release.queries import Reference
 
 _LEVEL = 1 - CONFIDENCE
@@ -39,6 +40,18 @@ JUDGED = np.dtype(
     ]
 )
 JudgedDraws = NDArray[np.void]
+
+
+def promised_loss(manifest: ReleaseManifest) -> float | None:
+    """Return the certified limit of lost answers, as a share of the queries with an answer among the K results.
+
+    The certificate counts all answerable queries. Live, those whose answer is not among the results cannot be told from
+    unanswerable ones, so the limit is divided by the accuracy at calibration. None if nothing is certified.
+    """
+    if (certified := manifest.certified) is None:
+        return None
+    accuracy = manifest.metrics["calibration"].accuracy.mean
+    return min(1.0, certified.max_loss / max(accuracy, certified.max_loss))
 
 
 class Labels(NamedTuple):

@@ -12,6 +12,7 @@ import orjson
 import pytest
 from prometheus_client import CollectorRegistry
 
+from taugate.cli import main as cli
 from taugate.drift.drawn import DrawnLog, DrawnQuery, Verdict, append, drawn_log
 from taugate.drift.observations import hashed
 from taugate.retrieval.query import Answer, Query
@@ -19,8 +20,8 @@ from taugate.retrieval.reader import Release
 from taugate.service.drift import judging
 from taugate.service.drift.endpoint_judge import _numbers
 from taugate.service.drift.judging import LiveJudging
-from taugate.service.drift.query_log import ServedReply
-from taugate.service.pipeline.record import SearchRecord
+from taugate.service.drift.query_log import QueryLog, ServedReply
+from taugate.service.pipeline.record import RANDOM_DOCUMENTS, SearchRecord
 from taugate.service.settings import Settings
 from tests.prometheus_process import until
 from tests.service.drift.traffic import foreign_queries, ordinary
@@ -53,9 +54,9 @@ def drawing(release: Release, folder: Path, fleet: Any = None, **values: Any) ->
 
 def served(release: Release, queries: list[Query]) -> list[ServedReply]:
     answers: list[Answer] = release.retriever.search(queries)
-    nothing = np.zeros(0, dtype=np.float32)
+    random = np.zeros(RANDOM_DOCUMENTS, dtype=np.float32)
     return [
-        ServedReply(time.time(), f"{number:016x}" * 2, query, None, SearchRecord.of(query, answer, nothing, b""))
+        ServedReply(time.time(), f"{number:016x}" * 2, query, None, SearchRecord.of(query, answer, random, b""))
         for number, (query, answer) in enumerate(zip(queries, answers, strict=True), 1)
     ]
 
@@ -249,3 +250,21 @@ def test_replies_and_metrics_show_the_bounds(releases: Path, sample: Path, tmp_p
         for name in ('taugate_live_loss{bound="upper"}', 'taugate_live_unanswerable_answered{bound="recent_lower"}'):
             assert name in metrics
         assert "taugate_live_judgements_to_go" in metrics
+
+
+def test_replay_prints_the_bounds_of_a_log(
+    releases: Path, release: Release, sample: Path, tmp_path: Path, k: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    judging_, log = drawing(release, tmp_path), tmp_path / "queries.log"
+    replies = served(release, [Query(text, k) for text in ordinary(sample, 60)])
+    QueryLog(log, release, texts=True).write(replies, [])
+    judging_.offer(replies)
+    append(judging_.log.path, [verdict(query, lost=True) for query in drawn(tmp_path, release)])
+    judging_.follow()
+
+    assert cli.main(["drift", "replay", str(log), "--releases", str(releases), "--json"]) == 0
+    loss = orjson.loads(capsys.readouterr().out)["loss"]
+    assert loss["all"] == {"lower": judging_.bounds.lower, "upper": judging_.bounds.upper}
+    assert loss["judgements"] == judging_.live.judged > 20
+    assert cli.main(["drift", "replay", str(log), "--releases", str(releases)]) == 0
+    assert "answers lost: " in capsys.readouterr().out

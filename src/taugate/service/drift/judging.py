@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 from prometheus_client import CollectorRegistry
 
 from taugate.drift.drawn import DrawnLog, DrawnQuery, DrawnResult, append, drawn_log
-from taugate.drift.live_loss import MAX_JUDGED, JudgedDraws, LiveLoss, Predictor, read_judged
+from taugate.drift.live_loss import MAX_JUDGED, JudgedDraws, LiveLoss, Predictor, promised_loss, read_judged
 from taugate.drift.sequences import Draw, Interval, Sampler
 from taugate.errors import TaugateError
-from taugate.release.manifest import ReleaseManifest
 from taugate.retrieval.query import Answer, Query
 from taugate.service.drift.endpoint_judge import EndpointJudge
 from taugate.service.drift.query_log import ServedReply, WatchedRelease, forget_old_texts
@@ -60,18 +59,6 @@ class LossGauges(MetricGroup):
     )
     judged = gauge("taugate_live_judgements", "Drawn queries that people have judged.", mode="livemax")
     waiting = gauge("taugate_live_judgements_waiting", "Drawn queries that wait for a judge.", mode="livemax")
-
-
-def promised_loss(manifest: ReleaseManifest) -> float | None:
-    """Return the certified limit of lost answers, as a share of the queries with an answer among the K results.
-
-    The certificate counts all answerable queries. Live, those whose answer is not among the results cannot be told from
-    unanswerable ones, so the limit is divided by the accuracy at calibration. None if nothing is certified.
-    """
-    if (certified := manifest.certified) is None:
-        return None
-    accuracy = manifest.metrics["calibration"].accuracy.mean
-    return min(1.0, certified.max_loss / max(accuracy, certified.max_loss))
 
 
 class LiveJudging:
