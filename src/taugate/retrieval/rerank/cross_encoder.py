@@ -1,10 +1,7 @@
 """A cross-encoder reads a query and a text together, and gives the pair one score.
 
-The models of cross-encoders: a graph for onnxruntime, or BERT-like weights for the kernel, which is faster. Both give
-the output of a pair before the activation.
-
-The files are those that `taugate.calibration.export.rerankers` writes. Scores are those of sentence-transformers'
-CrossEncoder.predict, with the model's own activation.
+Its model is a graph for onnxruntime, or BERT-like weights for the kernel, which is faster. Scores are those of
+sentence-transformers' CrossEncoder.predict, with the model's own activation.
 """
 
 import itertools

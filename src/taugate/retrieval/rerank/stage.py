@@ -1,8 +1,5 @@
 """The second stage of a search: the candidates of the first in the order of a reranker's scores, and its interface.
 
-The interface of rerankers: score how well documents answer a query. Some read the documents' texts (`TextScorer`); late
-interaction compares vectors that the release stores.
-
 It has its own threshold, calibrated on its own scores. If a query's scores do not come in time, or at all, the query
 has the first stage's results with the first stage's threshold, never some of each.
 """
