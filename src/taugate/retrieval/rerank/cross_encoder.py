@@ -157,7 +157,7 @@ class CrossEncoder:
     def __init__(self, folder: Path, threads: int | None = None) -> None:
         """Load the files; `threads`: threads for a batch, by default the processors that this process may use."""
         self.folder = folder
-        self.config, self.sha256 = read_exported(folder, CrossEncoderConfig, CONFIG, FILES, _REMEDY)
+        self.config, self.sha256 = read_exported(folder, CrossEncoderConfig, CONFIG, FILES, "cross-encoder")
         self._tokenizer = load_tokenizer(folder, self.config.max_length, _REMEDY)
         self._model = self._load_model(threads or processors())
 

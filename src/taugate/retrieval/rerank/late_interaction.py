@@ -103,7 +103,7 @@ class TokenEncoder:
     def __init__(self, folder: Path, threads: int | None = None) -> None:
         """Load the files; `threads`: threads for a batch, by default the processors that this process may use."""
         self.folder = folder
-        self.config, self.sha256 = read_exported(folder, TokenEncoderConfig, CONFIG, FILES, _REMEDY)
+        self.config, self.sha256 = read_exported(folder, TokenEncoderConfig, CONFIG, FILES, "late-interaction model")
         config = self.config
         self._tokenizers = {role: load_tokenizer(folder, length, _REMEDY) for role, length in config.lengths.items()}
         self._model = self._load_model(threads or processors())

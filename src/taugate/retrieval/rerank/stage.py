@@ -125,7 +125,7 @@ class TextReranker:
 
 
 def read_exported(
-    folder: Path, config: type[Config], file: str, files: Sequence[str], remedy: str
+    folder: Path, config: type[Config], file: str, files: Sequence[str], model: str
 ) -> tuple[Config, str]:
     """Read the configuration of an exported model, and the digest of its files."""
     try:
@@ -133,7 +133,7 @@ def read_exported(
         return read, sha256_files(folder, [name for name in files if (folder / name).is_file()])
     except (OSError, ValidationError) as error:
         raise EncoderError(
-            f"{folder / file}: not the configuration of a model, or it cannot be read; {remedy}"
+            f"{folder / file}: not the configuration of a {model}, or it cannot be read; export the {model} again"
         ) from error
 
 
