@@ -97,6 +97,6 @@ def _as_named(path: str) -> str:
 
 def _as_read(path: str) -> str:
     """Return a path as the metadata of its documents has it."""
-    from taugate_import.source_files import document_id
+    from taugate_import.files import document_id
 
     return document_id(path)

@@ -12,9 +12,9 @@ _PCA = "More Than Efficiency: Embedding Compression Improves Domain Adaptation i
 _GENERATION = "Unsupervised Domain Adaption for Neural Information Retrieval"
 _DIVERSITY = "Evaluating the Robustness of Dense Retrievers in Interdisciplinary Domains"
 
-# Paper: definition, place in the paper, command, file in src/taugate or of a plug-in.
-DEFINITIONS: dict[str, tuple[tuple[str, str, str, str], ...]] = {
-    f"{_THRESHOLDS}; its later version, {_TELECOM} (arXiv 2406.12336v3)": (
+# Short name of the paper: its title, and by definition: place in the paper, command, file in src/taugate or of a plug-in.
+DEFINITIONS: dict[str, tuple[str, tuple[tuple[str, str, str, str], ...]]] = {
+    "thresholds": (f"{_THRESHOLDS}*; its later version, *{_TELECOM} (arXiv 2406.12336v3)", (
         ("bootstrapped accuracy with its 95 % interval", "§2.1", "calibrate", "evidence/measure.py"),
         ("bootstrapped NDCG", "arXiv §II-A", "calibrate", "evidence/measure.py"),
         ("Γ and τ(ψ)", "§2.2", "calibrate --method bootstrap", "evidence/threshold/decide.py"),
@@ -25,54 +25,56 @@ DEFINITIONS: dict[str, tuple[tuple[str, str, str, str], ...]] = {
         ("separation Δ_M", "§2.6", "adapt, compare --measures", "calibration/metrics/embeddings.py"),
         ("correlations of the measures", "Table 3", "compare", "calibration/job/compare.py"),
         ("forgetting on general questions", "§4.1, Table 4", "adapt, compare --measures", "calibration/comparison/measures.py"),
-    ),
-    _PCA: (
-        ("query compression, x ↦ (x − μ)W", "Algorithm 1", "calibrate --projection query-pca", "calibration/acceptance/projection.py"),
-        ("q ↦ qW; query + document compression", "§4", "calibrate --projection auto", "calibration/acceptance/projection.py"),
-        ("retention `r`", "eq. 4", "calibrate --retention", "calibration/acceptance/projection.py"),
+    )),
+    "query-PCA": (_PCA, (
+        ("query compression, x ↦ (x − μ)W", "Algorithm 1", "calibrate, key projection", "calibration/acceptance/projection.py"),
+        ("q ↦ qW; query + document compression", "§4", "calibrate, key projection", "calibration/acceptance/projection.py"),
+        ("retention `r`", "eq. 4", "calibrate, key retention", "calibration/acceptance/projection.py"),
         ("familiarity `TF`, `DF`", "eq. 5 and 6", "adapt, compare --measures", "calibration/metrics/embeddings.py"),
         ("power law of the spectrum", "Appendix A", "adapt, compare --measures", "calibration/metrics/embeddings.py"),
-        ("folds of unseen queries", "Appendix B", "calibrate --projection", "calibration/acceptance/projection.py"),
-    ),
-    _GENERATION: (
+        ("folds of unseen queries", "Appendix B", "calibrate, key projection", "calibration/acceptance/projection.py"),
+    )),
+    "generation": (_GENERATION, (
         ("independent cropping, word deletion", "§3, Table 1", "queries --method crop", "data/generation/generate.py"),
-        ("questions of a language model", "§3, Appendix A", "queries --method local, endpoint", "plugins/label/src/taugate_label/question_prompt.py"),
+        ("questions of a language model", "§3, Appendix A", "queries --method local, endpoint", "plugins/label/src/taugate_label/questions.py"),
         ("Recall@100, Precision@10", "Table 8", "calibrate (report)", "evidence/measure.py"),
         ("lost questions", "§6.1", "queries", "data/generation/generate.py"),
         ("contrastive loss with in-batch negatives", "§4.1", "adapt", "plugins/adapt/src/taugate_adapt/training/fine_tuning.py"),
-    ),
-    _DIVERSITY: (
+    )),
+    "diversity": (_DIVERSITY, (
         ("cosine distance, silhouette, topic entropy", "§3.4.2, Table 2", "calibrate", "calibration/query_set/measure.py"),
         ("a share of the chunks of each document", "§3.1", "queries --per-document .3", "data/generation/generate.py"),
-        ("no question if a document says too little", "§3.2.1", "queries --method endpoint", "plugins/label/src/taugate_label/question_prompt.py"),
+        ("no question if a document says too little", "§3.2.1", "queries --method endpoint", "plugins/label/src/taugate_label/questions.py"),
         ("hard negatives", "§3.2.2", "adapt", "plugins/adapt/src/taugate_adapt/pairs.py"),
-    ),
+    )),
 }  # fmt: skip
 # What of the papers is not built, or not repeated on this page, and why.
 _LEFT_OUT = (
-    ("thresholds, Tables 2 and 4", "`bge_large` and `llm_embedder`, adapted to a domain", "their weights do not install from a package; the comparison with MiniLM took an hour: [adapted encoders](../benchmarks/decisions.md#the-papers-comparison-pre-trained-fine-tuned-merged)"),
-    ("query-PCA, Tables 2, 5 to 8", "Recall@10 and Precision@10 on 14 sets", "the sets are not at hand; the paper calls their pattern almost identical with Table 1"),
-    ("query-PCA, Table 3", "PCA against fine-tuning and hashing", "needs `Tas-B` and a cross-encoder as the teacher"),
-    ("query-PCA, Table 14", "similarities before and after PCA", "of Sentence-T5 on FeedbackQA: neither is at hand"),
-    ("query generation, §3", "crops of the document as well", "not built: `adapt` trains against the documents that are searched"),
-    ("query generation, Tables 4 to 7", "other models, architectures and similarities", "takes training on `MS MARCO` on GPUs; `--similarity dot` is there"),
-    ("diversity, Table 5", "six types of questions", "not built: what they gain takes a larger model to measure"),
-    ("diversity, Tables 1, 3 and 4", "`ColBERTv2`, adapted to 10 to 700 documents", "late interaction is a second stage here, over candidates of the dense search: an index of all token vectors would take some 100 times the memory. As the first stage it is left out"),
+    ("Thresholds, Tables 2 and 4", "`bge_large` and `llm_embedder`, adapted", "No package has their weights; MiniLM [was adapted](../benchmarks/decisions.md#the-papers-comparison-pre-trained-fine-tuned-merged)."),
+    ("Query-PCA, Tables 2, 5 to 8 and 14", "other sets and Sentence-T5", "They are not at hand."),
+    ("Query-PCA, Table 3", "PCA against fine-tuning and hashing", "It needs `Tas-B` and a cross-encoder as the teacher."),
+    ("Query generation, §3", "crops of the document as well", "Not built: `adapt` trains against the documents that are searched."),
+    ("Query generation, Tables 4 to 7", "other models, architectures and similarities", "They take training on `MS MARCO` on GPUs."),
+    ("Diversity, Table 5", "six types of questions", "Not built: their gain takes a larger model to measure."),
+    ("Diversity, Tables 1, 3 and 4", "`ColBERTv2`, adapted", "Late interaction is a second stage here; an index of all token vectors takes some 100 times the memory."),
 )  # fmt: skip
 
 
 def section(plan: Plan) -> str:
     """List the definitions of each paper, and what is not repeated."""
-    parts = []
-    for title, rows in DEFINITIONS.items():
-        missing = [
-            file for *_, file in rows if not any((root / file).is_file() for root in (ROOT / "src" / "taugate", ROOT))
-        ]
-        if missing:
-            raise FileNotFoundError(f"{title}: {', '.join(missing)}")
-        cells = [(what, where, f"`{command}`", f"`{file}`") for what, where, command, file in rows]
-        parts.append(
-            f"**{title}**\n\n{table(('definition', 'in the paper', '`taugate …`', 'file in `src/taugate`'), cells)}"
-        )
-    left_out = table(("table", "of", "why"), _LEFT_OUT)
-    return "\n\n".join([*parts, f"Not repeated or not built:\n\n{left_out}"])
+    cells = [
+        (what, f"{name}, {place}", f"`{command}`", f"`{file}`")
+        for name, (_, rows) in DEFINITIONS.items()
+        for what, place, command, file in rows
+    ]
+    missing = [
+        file
+        for *_, file in cells
+        if not any((root / file.strip("`")).is_file() for root in (ROOT / "src" / "taugate", ROOT))
+    ]
+    if missing:
+        raise FileNotFoundError(", ".join(missing))
+    titles = "\n".join(f"- {name}: *{title}*" for name, (title, _) in DEFINITIONS.items())
+    left_out = "\n".join(f"- {place}: {what}. {why}" for place, what, why in _LEFT_OUT)
+    listed = table(("definition", "in the paper", "`taugate …`", "file in `src/taugate`"), cells)
+    return f"{titles}\n\n{listed}\n\nNot repeated or not built:\n\n{left_out}"

@@ -1,4 +1,4 @@
-"""A data set that the real encoder encodes fast."""
+"""`taugate calibrate` as a fixture, and a data set that the real encoder encodes fast."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,14 @@ from pathlib import Path
 import pytest
 import zaragoza_construction_faq
 
+from tests.calibration.commands import Capture, Printed
+
 BRIEF = 200  # questions, and characters of an answer
+
+
+@pytest.fixture
+def calibrate(capfd: Printed) -> Capture:
+    return Capture(capfd)
 
 
 @pytest.fixture(scope="session")

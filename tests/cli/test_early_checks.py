@@ -163,7 +163,7 @@ def test_path_is_checked_before_command_if_options_are_uncertain(
     monkeypatch.setattr("taugate.cli.calibrate.command.callback", never)
     assert main(["calibrate", "nosuch", "--rel", "new", "--method", "bootstrap"]) == 2
     assert "nosuch: no such directory" in capsys.readouterr().err
-    monkeypatch.setattr("taugate.cli.update.command.callback", never)
+    monkeypatch.setattr("taugate.cli.recalibrate.update_command.callback", never)
     assert main(["update", "data", "--rel", "nosuch"]) == 2
     assert "nosuch: no release is current" in capsys.readouterr().err
 

@@ -25,7 +25,7 @@ MOMENTS = [
     "pydantic",
     "onnxruntime",
     "taugate.calibration.settings",
-    "taugate.cli.terminal.summary",
+    "taugate.cli.terminal.promotion",
     "scipy.special",
     "sklearn.linear_model",
     "taugate.calibration.study.study",

@@ -4,12 +4,15 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import ir_measures
 import pytest
 from qdrant_client import QdrantClient, models
 
 from taugate.cli import main as cli
 from taugate.data.queries import read_queries
 from taugate.data.questions import off_topic_sent
+from taugate.data.runs.exchange import write_exchanged
+from taugate.errors import InputError
 from taugate.registry.catalog import find
 from taugate.release.verify import verify
 from taugate.retrieval.encoder.encoder import ExportedEncoder
@@ -114,3 +117,30 @@ def test_unusable_options_are_named(sample: Path, tmp_path: Path, capfd: pytest.
     assert "the request needs $vector; give --encoder" in failure(words, capfd)
     assert "not an HTTP URL" in failure([*base, "localhost:6333", "--as", "qdrant", "--collection", "c"], capfd)
     assert "add --texts DATA" in failure(["run", "generated", *words[2:]], capfd)
+
+
+@pytest.mark.parametrize("suffix", ["trec", "json"])
+def test_run_and_judgements_are_read_by_other_tools(
+    url: str, sample: Path, encoder: Path, tmp_path: Path, suffix: str
+) -> None:
+    part, to = write_part(sample, tmp_path / "part", 20), tmp_path / f"run.{suffix}"
+    assert cli.main(run(part, to, url, encoder)) == 0
+    recorded = [json.loads(line) for line in (tmp_path / f"run.{suffix}.jsonl").read_text().splitlines()]
+    qrels = tmp_path / f"run.qrels.{suffix}"
+    if suffix == "trec":
+        scores, grades = ir_measures.read_trec_run(str(to)), ir_measures.read_trec_qrels(str(qrels))
+    else:
+        scores = ir_measures.util.RunConverter(json.loads(to.read_text())).as_namedtuple_iter()
+        grades = ir_measures.util.QrelsConverter(json.loads(qrels.read_text())).as_namedtuple_iter()
+    shown = [(each.query_id, each.doc_id, each.score) for each in scores]
+    assert shown == [(line["query_id"], each["id"], each["score"]) for line in recorded for each in line["results"]]
+    rows = [line.split("\t") for line in (part / "qrels" / "test.tsv").read_text().splitlines()[1:]]
+    assert [(each.query_id, each.doc_id, each.relevance) for each in grades] == [(q, d, int(g)) for q, d, g in rows]
+
+
+def test_id_with_a_blank_cannot_be_written_for_trec(tmp_path: Path) -> None:
+    recorded = tmp_path / "run.trec.jsonl"
+    recorded.write_text('{"query_id": "q", "results": [{"id": "a b", "score": 1}]}\n')
+    with pytest.raises(InputError, match=r"cannot hold the id 'a b', which has a blank; write .json"):
+        write_exchanged(tmp_path / "run.trec", tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["run.trec.jsonl"]

@@ -12,6 +12,8 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
+from taugate_client import Gate
+from taugate_client.errors import InvalidConfiguration
 from tests.deploy.test_package import build, names
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -111,3 +113,20 @@ def test_wheel_works_without_other_packages(wheel: Path, tmp_path: Path) -> None
     loaded = set(done.stdout.split())
     assert not loaded & {"faiss", "numpy", "onnxruntime", "pydantic", "taugate", "torch"}
     assert {"httpx2", "taugate_client"} <= loaded
+
+
+HOW_TO = Path(__file__).parents[2] / "docs" / "how-to"
+
+
+def test_gate_without_its_package_names_the_installation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "taugate.errors", None)
+    with pytest.raises(InvalidConfiguration, match=r"run `pip install \.` in a clone of its repository"):
+        Gate("gates")
+
+
+def test_page_on_gate_begins_with_its_installation() -> None:
+    text = (HOW_TO / "calibrate-a-retriever.md").read_text(encoding="utf-8")
+    first = text.partition("```sh\n")[2].partition("```")[0]
+    assert "pip install '.[calibration" in first
+    assert "pip install ./clients/python\n" in first
+    assert text.index("pip install ./clients/python") < text.index("from taugate_client import Gate")

@@ -22,7 +22,7 @@ from taugate_client import (
 from taugate_client.retrieval import Retrieval
 from taugate_client.route import is_loopback, route_to
 from taugate_mcp.replies import error_in_words
-from tests.clients.test_retries import BOTH, FAST, HALF, RESET, Answer, Script
+from tests.clients.test_client import BOTH, FAST, HALF, RESET, Answer, Script
 from tests.loopback import free_port
 
 SERVICE = "http://taugate.example:8000"  # no such host: whoever asks for it directly fails

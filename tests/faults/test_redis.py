@@ -1,5 +1,6 @@
 """Failures of Redis: every request gets the correct reply, not much later than without Redis."""
 
+import asyncio
 import random
 import time
 from collections.abc import Iterator
@@ -7,21 +8,75 @@ from pathlib import Path
 
 import pytest
 
+from taugate.service import replicas as fleet_module
+from taugate.service.access.admission import tolerance
+from taugate.service.replicas import Fleet, RedisCache, SharedRates
 from tests.faults.load import Load, answers
 from tests.faults.redis_proxy import RedisProxy
-from tests.faults.test_no_redis import STRANGE
 from tests.pace import at_most
 from tests.redis_process import RedisProcess
 from tests.service_process import ServiceProcess
 
-TIMEOUT = 0.05  # seconds, five times the default, for a busy machine
-LATEST = 2.0  # seconds for a reply: many times what a query and two timeouts take
+STRANGE = {
+    "another protocol": b"HTTP/1.1 400 Bad Request\r\n\r\n",
+    "always OK": b"+OK\r\n",
+    "a number": b":7\r\n",
+    "a length that is none": b"$abc\r\n",
+    "no length": b"*-7\r\n",
+    "a list too long": b"*5\r\n$1\r\na\r\n:1\r\n*0\r\n$-1\r\n+x\r\n",
+    "lists in lists": b"*1\r\n" * 20_000,
+    "more than there is memory": b"$99999999999999\r\n",
+    "infinite": b"$3\r\ninf\r\n",
+    "not a number": b"$3\r\nnan\r\n",
+    "zeros": bytes(100),
+    "an unknown error": b"-WHAT is this\r\n",
+    "loading": b"-LOADING Redis is loading the dataset in memory\r\n",
+    "read only": b"-READONLY You can't write against a read only replica.\r\n",
+    "no permission": b"-NOPERM this user has no permissions\r\n",
+}
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["after a valid reply", "from the first reply"])
+@pytest.mark.parametrize("answer", STRANGE.values(), ids=STRANGE.keys())
+@pytest.mark.slow
+def test_strange_server_counts_as_failed_redis(
+    redis: RedisProcess, answer: bytes, known: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleet_module, "_TIMEOUT_SECONDS", 0.2)
+
+    async def ask() -> None:
+        store = RedisCache(proxy.url, 0.5, 60, lambda up: None)
+        rates = SharedRates(proxy.url, 0.5)
+        if known:
+            assert (await store.get(["a", "b"]))[0] in {"miss", "hit"}
+            assert await rates.spend(f"key {answer!r}", 1, 1, tolerance(1)) == 0
+        proxy.answer = answer
+        assert await store.get(["a", "b"]) == ("error", [None, None])
+        assert await rates.spend("key", 1, 1, tolerance(1)) is None
+        store.put({"a": b"1"})
+        await asyncio.sleep(0)
+        await store.close()
+        await rates.close()
+
+    with RedisProxy(redis.port) as proxy:
+        asyncio.run(asyncio.wait_for(ask(), 10))
+        fleet = Fleet(proxy.url, "release", 60)
+        assert fleet.find("id", time.time()) is None
+        fleet = Fleet(proxy.url, "release", 60)
+        assert fleet.change("state", lambda found: b"mine") is False
+        fleet = Fleet(proxy.url, "release", 60)
+        assert isinstance(fleet.count("judgement"), int)
+        fleet.close()
 
 
 @pytest.fixture(scope="module")
 def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisProcess]:
     with RedisProcess(tmp_path_factory.mktemp("redis")) as server:
         yield server
+
+
+TIMEOUT = 0.05  # seconds, five times the default, for a busy machine
+LATEST = 2.0  # seconds for a reply: many times what a query and two timeouts take
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +98,7 @@ def service(releases: Path, between: RedisProxy) -> Iterator[ServiceProcess]:
         yield process.ready()
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def sound(between: RedisProxy, service: ServiceProcess) -> Iterator[None]:
     """Start each fault with a service that uses Redis, and end it with a working Redis."""
     deadline = time.monotonic() + 120
@@ -74,6 +129,7 @@ def check_replies(service: ServiceProcess, expected: dict, seconds: float = 1.0)
     assert max(reply.seconds for reply in load.replies) < at_most(LATEST)
 
 
+@pytest.mark.usefixtures("sound")
 @pytest.mark.parametrize("kind", ["always OK", "a length that is none", "infinite"])
 @pytest.mark.slow
 def test_redis_sends_nonsense(service: ServiceProcess, between: RedisProxy, expected: dict, kind: str) -> None:
@@ -81,6 +137,7 @@ def test_redis_sends_nonsense(service: ServiceProcess, between: RedisProxy, expe
     check_replies(service, expected, 0.5)
 
 
+@pytest.mark.usefixtures("sound")
 @pytest.mark.slow
 def test_redis_is_slow(service: ServiceProcess, between: RedisProxy, expected: dict, rng: random.Random) -> None:
     """Delays around the timeout: a late reply must not reach the next request."""
@@ -88,6 +145,7 @@ def test_redis_is_slow(service: ServiceProcess, between: RedisProxy, expected: d
     check_replies(service, expected, 3)
 
 
+@pytest.mark.usefixtures("sound")
 @pytest.mark.slow
 def test_redis_hangs(service: ServiceProcess, redis: RedisProcess, expected: dict) -> None:
     redis.pause()
@@ -97,6 +155,7 @@ def test_redis_hangs(service: ServiceProcess, redis: RedisProcess, expected: dic
         redis.resume()
 
 
+@pytest.mark.usefixtures("sound")
 @pytest.mark.slow
 def test_redis_starts_to_require_password(
     service: ServiceProcess, redis: RedisProcess, between: RedisProxy, expected: dict
@@ -109,6 +168,7 @@ def test_redis_starts_to_require_password(
         redis.client.config_set("requirepass", "")  # on its old connection, which needs no password
 
 
+@pytest.mark.usefixtures("sound")
 def test_redis_is_killed(service: ServiceProcess, redis: RedisProcess, expected: dict) -> None:
     """The last test, because Redis stays down."""
     with Load(service.port, expected, keep=True) as load:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from taugate.registry.promotion import promote, shadow
-from tests.faults.load import CLIENTS, NOT_CACHED, QUERIES, Load
-from tests.faults.test_killed_service import both
+from tests.faults.load import NOT_CACHED, QUERIES, Load
+from tests.faults.test_kills import both
 from tests.pace import at_most
 from tests.prometheus_process import until
 from tests.service.conftest import Two
@@ -87,14 +87,3 @@ def test_sighup_before_ready(releases: Path) -> None:
         assert service.ready().http.post("/search", json={"query": "permit"}).status_code == 200
         assert scrape(service)["taugate_reload_failed{}"] == 0
         assert service.stop()[0] == 0
-
-
-def test_second_sigterm_changes_nothing(two: Two) -> None:
-    with ServiceProcess(two.folder, **NOT_CACHED) as service:
-        expected = both(two, service.ready())
-        with Load(service.port, expected, CLIENTS, keep=True) as load:
-            load.wait_for_answers()
-            service.process.send_signal(signal.SIGTERM)
-            service.process.send_signal(signal.SIGTERM)
-            assert service.process.wait(SHUTDOWN) == 0
-        assert not load.incorrect

@@ -9,13 +9,16 @@ import pytest
 
 from taugate.cli import main as cli
 from taugate.drift.query_log import LoggedQuery, read_query_log
+from taugate.errors import InputError
 from taugate.registry.catalog import find
 from taugate.retrieval.query import Exploration, Query
 from taugate.retrieval.reader import Release, load
 from taugate.service.pipeline.record import SearchForm
 from taugate.service.pipeline.reply import CacheKeys
+from taugate.service.settings import read_settings
 from tests.prometheus_process import until
 from tests.service.drift.traffic import FastDriftService
+from tests.service.test_metrics import scrape
 from tests.service_process import ServiceProcess
 
 SHARE = 0.1
@@ -121,12 +124,7 @@ def test_explored_results_are_marked_and_logged(exploring: ServiceProcess, log: 
             assert reply["reason"] is None
     again = [asked(exploring, query) for query in QUERIES]
     assert [explored(reply) for reply in again] == shown, "from the cache"
-    (total,) = (
-        float(line.split()[1])
-        for line in exploring.http.get("/metrics").text.splitlines()
-        if line.startswith("taugate_explored_total ")
-    )
-    assert total == 2 * sum(map(len, shown))
+    assert scrape(exploring)["taugate_explored_total{}"] == 2 * sum(map(len, shown))
     until(lambda: log.exists() and log.read_text().count(QUERIES[-1]) == 2)
     logged = {
         line.record.query_id: line.record for line in read_query_log([log]) if isinstance(line.record, LoggedQuery)
@@ -151,15 +149,10 @@ def test_excluded_searches_explore_nothing(exploring: ServiceProcess, fields: di
         assert not explored(asked(exploring, query, **fields))
 
 
-def test_exploration_is_off_by_default(strict: Path) -> None:
-    with ServiceProcess(strict).ready() as service:
-        assert not any(explored(asked(service, query)) for query in QUERIES)
-
-
-def test_share_over_tenth_is_refused(releases: Path) -> None:
-    with ServiceProcess(releases, TAUGATE_EXPLORE_SHARE="0.2") as process:
-        assert process.process.wait(30) == 2
-        assert "TAUGATE_EXPLORE_SHARE" in process.log()
+def test_exploration_is_off_by_default_and_a_tenth_at_most() -> None:
+    assert read_settings(releases="r").drift.explore_share == 0
+    with pytest.raises(InputError, match="explore-share=0.2"):
+        read_settings(releases="r", explore_share=0.2)
 
 
 def test_explain_ignores_exploration(exploring: ServiceProcess) -> None:

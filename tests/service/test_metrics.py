@@ -4,8 +4,10 @@ import math
 import re
 import subprocess
 from collections import Counter
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from prometheus_client import generate_latest
@@ -13,6 +15,8 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families
 
 from taugate.registry.catalog import find
+from taugate.release.manifest import Manifest, RunManifest
+from taugate.release.state import UpdateRecord
 from taugate.release.verify import verify_searchable
 from taugate.service.metrics import Metrics
 from tests.servers import require
@@ -31,6 +35,13 @@ SEARCHED = {
 }
 
 
+@pytest.fixture(scope="module")
+def service(releases: Path) -> Iterator[ServiceProcess]:
+    """One that has had no other traffic."""
+    with ServiceProcess(releases) as process:
+        yield process.ready()
+
+
 def scrape(service: ServiceProcess) -> Counter[str]:
     """Every series as `name{label values}`."""
     families = text_string_to_metric_families(service.http.get("/metrics").text)
@@ -46,7 +57,8 @@ def scrape(service: ServiceProcess) -> Counter[str]:
 def moved(service: ServiceProcess, path: str, body: object) -> dict[str, float]:
     """How much each series of our own but the histograms' sums and buckets moved with one POST.
 
-    The gauge of connections moves whenever the client opens another one, or an earlier client's is closed.
+    The gauge of connections moves whenever the client opens another one, or an earlier client's is closed, and those
+    of the golden queries when they are run.
     """
     before = scrape(service)
     service.http.post(path, json=body)
@@ -55,7 +67,7 @@ def moved(service: ServiceProcess, path: str, body: object) -> dict[str, float]:
         name.removeprefix("taugate_"): after[name] - before[name]
         for name in after
         if name.startswith("taugate_")
-        and not any(part in name for part in ("/metrics", "_bucket", "_sum", "taugate_connections"))
+        and not any(part in name for part in ("/metrics", "_bucket", "_sum", "taugate_connections", "taugate_canary"))
         and after[name] != before[name]
         and not math.isnan(after[name])
     }
@@ -155,3 +167,27 @@ def test_openmetrics_is_negotiated(service: ServiceProcess) -> None:
     assert asked.headers["content-type"].startswith("application/openmetrics-text; version=1.0.0")
     assert asked.text.endswith("# EOF\n")
     assert "taugate_requests" in {family.name for family in openmetrics_families(asked.text)}
+
+
+NAME = "taugate_release_documents_over_certified"
+
+
+def grown(documents: int, certified: int | None) -> float:
+    """The ratio of a release with so many documents, of an update of one with `certified`."""
+    update = None if certified is None else Mock(spec=UpdateRecord, documents=certified)
+    manifest = Mock(data=Mock(documents=documents), update=update, erasure=None)
+    manifest.certified_documents = Manifest.certified_documents.fget(manifest)  # type: ignore[attr-defined]
+    return float(Manifest.documents_over_certified.fget(manifest))  # type: ignore[attr-defined]
+
+
+def test_update_tells_growth_since_calibration() -> None:
+    assert grown(596, 149) == 4.0
+    assert grown(596, None) == 1.0
+
+
+def test_growth_of_run_is_absent_from_metrics() -> None:
+    metrics = Metrics()
+    metrics.release_documents_over_certified.set(2.5)
+    assert f"{NAME} 2.5" in generate_latest(metrics.scrape()).decode()
+    metrics.release_documents_over_certified.set(RunManifest.documents_over_certified.fget(None))  # type: ignore[attr-defined]
+    assert NAME not in generate_latest(metrics.scrape()).decode()

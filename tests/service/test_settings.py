@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from taugate.errors import InputError
 from taugate.service.settings import VARIABLES, Settings, read_settings
 from taugate.service.settings.settings import FORMER_NAMES, unknown_variables
-from tests.service.process.test_start import refusal
+from tests.service.process.test_process import refusal
 from tests.service_process import ServiceProcess
 
 RENAMED = [
@@ -72,6 +72,11 @@ def test_variable_names_are_complete() -> None:
         "PLAYGROUND",
         "QUERY_LOG_DAYS",
         "RERANK_DEADLINE_MS",
+        "JUDGE_CALLS_PER_DAY",
+        "JUDGE_KEY_FILE",
+        "JUDGE_MODEL",
+        "JUDGE_SHARE",
+        "JUDGE_URL",
         "RERANK_KEY_FILE",
         "RERANK_URL",
         "TELEMETRY",

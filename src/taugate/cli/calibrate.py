@@ -1,21 +1,24 @@
-"""`taugate calibrate`: settings from the command line and a file, progress to stderr, the result to stdout."""
+"""`taugate calibrate`, of a data set, and `calibrate-run`, of the scores of another retriever."""
 
 import gc
 import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import Annotated, Any, get_args
 
 import click
 import orjson
+from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from taugate.calibration.comparison.publish import PROVISIONAL, Promotion, publish, unfit
 from taugate.calibration.comparison.publish import as_json as promotion_json
 from taugate.calibration.encoding.encoder_options import EndpointOptions, InputOptions
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, RequestedEncoder
+from taugate.calibration.progress import Job
 from taugate.calibration.settings import Accepted, CalibrationSettings, CandidateSettings
 from taugate.cli.terminal.command import Command, Option, OptionGroup
+from taugate.cli.terminal.display import ProgressDisplay
 from taugate.cli.terminal.options import (
     LEXICAL,
     Appearance,
@@ -29,22 +32,18 @@ from taugate.cli.terminal.options import (
     specified,
 )
 from taugate.cli.terminal.output import say
-from taugate.cli.terminal.promotion import PROMOTION, PromotionOptions
-from taugate.cli.terminal.summary import CalibratedRelease, print_release
+from taugate.cli.terminal.promotion import PROMOTION, CalibratedRelease, PromotionOptions, print_release
+from taugate.data.runs.recording import off_topic_run
 from taugate.data.vectors import has_vectors
 from taugate.errors import InputError
 from taugate.evidence.rules import AbstentionRule, GateSettings, ThresholdRule
+from taugate.policy.score_relevance import ScoreScale
 from taugate.registry.catalog import pointed_id
 from taugate.registry.writer import without_equal
 from taugate.release.layout import CURRENT
 from taugate.release.manifest import ReleaseManifest
 from taugate.retrieval.encoder.loading import VECTORS
 from taugate.storage.files import Json
-
-if TYPE_CHECKING:  # needs the extra `calibration`
-    from taugate.calibration.progress import Job
-    from taugate.cli.terminal.display import ProgressDisplay
-
 
 # What a first month leaves alone; a settings file has it.
 RULE_KEYS = (
@@ -116,8 +115,6 @@ def calibrate_and_publish(
         warnings: Whether to print warnings; the report has them anyway.
         keep_equal: Whether to keep a release that has the content of the current one.
     """
-    from taugate.cli.terminal.display import ProgressDisplay  # needs the extra `calibration`
-
     explicit = options.encoder is not None
     request = options.promotion(new_encoder=explicit)
     default = VECTORS if has_vectors(Path(options.data)) else DEFAULT_ENCODER
@@ -128,7 +125,7 @@ def calibrate_and_publish(
         part(EndpointOptions, options),
     )
 
-    def write(job: "Job") -> ReleaseManifest:
+    def write(job: Job) -> ReleaseManifest:
         from taugate.calibration.job.calibration import calibrate  # loads scikit-learn, which takes seconds
 
         manifest = calibrate(options.data, options.releases, encoder, settings, job)
@@ -139,12 +136,12 @@ def calibrate_and_publish(
 
 
 def publish_calibrated(
-    write: Callable[["Job"], ReleaseManifest],
+    write: Callable[[Job], ReleaseManifest],
     options: CalibratedOptions,
     request: Promotion,
     settings: CalibrationSettings,
     data: str,
-    display: "ProgressDisplay",
+    display: ProgressDisplay,
 ) -> CalibratedRelease:
     """Write a release, and promote it.
 
@@ -267,4 +264,76 @@ command = Command(
     common=_COMMON,
     keys=_KEYS,
     help="Measure a labelled data set, choose the threshold, and write and promote a release.",
+)
+
+
+_RUN_COMMON = ("run", "qrels", "releases", "k", "scores", "max_loss", "max_answered", "no_promote")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibrateRunOptions(CalibratedOptions):
+    """The options of `taugate calibrate-run` beside the settings of a calibration."""
+
+    run: Annotated[
+        Path,
+        Appearance("RUN", positional=True),
+        Field(description="results with their scores: a TREC run, or JSON Lines with query_id and results"),
+    ]
+    qrels: Annotated[
+        Path, Appearance("QRELS", positional=True), Field(description="judgements of the results, BEIR or TREC")
+    ]
+    scores: ScoreScale = option(
+        "similarity", "what the scores are; of distances, lower is better, and log-odds may be negative"
+    )
+    off_topic: Path | None = option(
+        None,
+        "results of the same search for questions about other subjects, which choose ρ (default: "
+        "RUN.off-topic.jsonl, which `taugate run` writes, if it exists)",
+        "RUN",
+    )
+    new_encoder: bool = option(False, "promote also over a release with another retriever or encoder")
+
+
+def _run_calibrate_run(**values: Any) -> int:  # noqa: ANN401 (of the types of the settings)
+    requested = with_refuse(specified(values))
+    options = CalibrateRunOptions.taken_from(requested)
+    settings = CalibrationSettings.from_options(requested)
+    written = off_topic_run(options.run)
+    off_topic = options.off_topic or (written if written.exists() else None)
+
+    def write(job: Job) -> ReleaseManifest:
+        from taugate.calibration.job.run import RunFiles, calibrate_run  # loads scikit-learn, which takes seconds
+
+        files = RunFiles(options.run, options.qrels, off_topic)
+        return calibrate_run(files, options.releases, options.scores, settings, job)
+
+    request, data = (
+        options.promotion(new_encoder=options.new_encoder),
+        shlex.join([str(options.run), str(options.qrels)]),
+    )
+    display = ProgressDisplay(steps=True, verbose=options.verbose)
+    return print_calibrated(publish_calibrated(write, options, request, settings, data, display), options)
+
+
+calibrate_run_command = Command(
+    "calibrate-run",
+    callback=_run_calibrate_run,
+    params=[
+        *parameters(CalibrateRunOptions, "run", "qrels", "releases", "scores", "off_topic", "as_json", "verbose"),
+        *parameters(
+            CalibrationSettings,
+            *("relevant_from", "drawn", "k", "bootstraps", "sample_size", "seed", "holdout", "overlap_percentile"),
+            relevant_from=Appearance("GRADE"),
+        ),
+        *threshold_parameters(),
+        *parameters(
+            CalibrationSettings, "refuse", group=THRESHOLD, refuse=Appearance(type=click.Choice(["auto", "off"]))
+        ),
+        NO_REFUSAL,
+        *parameters(PromotionOptions, group=PROMOTION),
+        *parameters(CalibrateRunOptions, "new_encoder", group=PROMOTION),
+    ],
+    common=_RUN_COMMON,
+    keys=(*RULE_KEYS, "off_topic", "new_encoder"),
+    help="Choose a threshold for the scores of another retriever, and write and promote a release.",
 )

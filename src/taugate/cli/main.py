@@ -22,8 +22,8 @@ from taugate.cli.terminal.process import INTERRUPTED, MESSAGE, READER_GONE, inte
 from taugate.errors import TaugateError
 from taugate.storage.folders import set_missing_home
 
-# The subcommands with their help texts, in the groups of the help. A module named after each, with `_` for `-`, has its
-# `command`, and is loaded only to run it; a command without a module is a plug-in's.
+# The subcommands with their help texts, in the groups of the help. A module named after each, with `_` for `-`, or that
+# of _MODULES, has its command, and is loaded only to run it; a command without a module is a plug-in's.
 _GROUPS = {
     "start": {
         "quickstart": "calibrate on a sample data set or on your files, and serve it",
@@ -50,9 +50,11 @@ _GROUPS = {
     "watch": {
         "explain": "explain why a document is, or is not, among the results",
         "drift": "detect drift in recorded queries",
+        "log": "check a chained query log",
         "traffic": "make labelled queries from user feedback",
     },
 }
+_MODULES = {"calibrate-run": "calibrate", "settings": "serve", "update": "recalibrate"}
 _DEPRECATED = {"update": "a deprecated name of recalibrate"}
 COMMANDS = {name: text for group in _GROUPS.values() for name, text in group.items()} | _DEPRECATED
 _EXAMPLES = {
@@ -74,8 +76,13 @@ _PACKAGE_OF = {
 
 def load_command(name: str) -> click.Command:
     """Import the module of a subcommand and return its command."""
-    module = f"taugate.cli.{name.replace('-', '_')}"
-    command: click.Command = import_module(module).command if find_spec(module) else plugins.load_one("commands", name)
+    attribute = name.replace("-", "_")
+    module = f"taugate.cli.{_MODULES.get(name, attribute)}"
+    if not find_spec(module):
+        command: click.Command = plugins.load_one("commands", name)
+        return command
+    loaded = import_module(module)
+    command = getattr(loaded, f"{attribute}_command") if name in _MODULES else loaded.command
     return command
 
 

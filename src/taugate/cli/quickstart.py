@@ -16,7 +16,7 @@ from taugate.calibration.settings import CalibrationSettings
 from taugate.cli.serve import address, listen, print_when_ready, serve
 from taugate.cli.terminal.options import Appearance, Verbose, command_of, option
 from taugate.cli.terminal.output import say_sentence
-from taugate.cli.terminal.summary import print_release
+from taugate.cli.terminal.promotion import print_release
 from taugate.errors import InputError
 from taugate.evidence.options import Options
 from taugate.service.settings import read_settings

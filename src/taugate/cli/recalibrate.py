@@ -1,4 +1,4 @@
-"""`taugate recalibrate`: from newer data to a better release in service, in one command."""
+"""`taugate recalibrate`: from newer data to a better release in service; `taugate update`, its deprecated name."""
 
 import os
 import shlex
@@ -9,16 +9,23 @@ from typing import TYPE_CHECKING
 
 from pydantic.dataclasses import dataclass
 
-from taugate.calibration.comparison.decision import PromotionRule
 from taugate.calibration.comparison.publish import Promotion
 from taugate.calibration.comparison.publish import as_json as promotion_json
+from taugate.calibration.comparison.rule import PromotionRule
 from taugate.calibration.recalibration.trial import DEFAULT_QUERIES, DEFAULT_SECONDS, TrialSettings
 from taugate.calibration.settings import UpdateSettings
 from taugate.cli.terminal.command import OptionGroup
+from taugate.cli.terminal.display import ProgressDisplay
 from taugate.cli.terminal.options import Appearance, AsJson, Data, Releases, Verbose, command_of, option, part
 from taugate.cli.terminal.output import print_result, say
-from taugate.cli.terminal.promotion import FORCE_HELP, PROMOTION, PromotionOptions
-from taugate.cli.terminal.summary import print_release, promotion_sentence, result
+from taugate.cli.terminal.promotion import (
+    FORCE_HELP,
+    PROMOTION,
+    PromotionOptions,
+    print_release,
+    promotion_sentence,
+    result,
+)
 from taugate.errors import InputError
 from taugate.evidence.options import Options
 from taugate.storage.files import Json
@@ -26,6 +33,7 @@ from taugate.storage.files import Json
 if TYPE_CHECKING:
     from taugate.calibration.recalibration.request import Learned, Recalibrated
     from taugate.calibration.recalibration.trial import TrialResult
+
 
 KEY = "TAUGATE_KEY"  # API key of the services that try the release
 
@@ -72,9 +80,6 @@ def run(
     with the settings of the current release. The release is then compared with the current one, and tried on live
     traffic. If the command is interrupted, repeat it to resume.
     """
-    # Imported here because it needs the extra `calibration`.
-    from taugate.cli.terminal.display import ProgressDisplay
-
     promotion = options.promotion()
     if options.no_promote and options.url:
         raise InputError("--url: --no-promote promotes nothing; leave one of the two out")
@@ -182,3 +187,31 @@ GROUPS = {
 }
 KEYS = ("split", "margin", "embeddings", "shadow", "shadow_seconds")  # of a settings file
 command = command_of("recalibrate", run, RecalibrateOptions, GROUPS, keys=KEYS, embeddings=Appearance("DIR_OR_URL"))
+
+
+def run_update(options: RecalibrateOptions) -> int:
+    """Do what `taugate recalibrate` does, under the name that it had for changed documents."""
+    say("warning: taugate update is deprecated and will be removed in version 0.4; use taugate recalibrate")
+    return run(options, _update_json)
+
+
+def _update_json(done: "Recalibrated", _: PromotionRule | None) -> dict[str, Json]:
+    """Return the object that --json prints: without a check, τ holds if nothing changed or a new one was chosen."""
+    written, check = done.written, done.written.check
+    loss = done.loss if check is None else check.loss
+    value: dict[str, Json] = {
+        "release": written.release,
+        "parent": done.current,
+        **(written.changes or dict.fromkeys(("added", "changed", "removed"), 0)),
+        "holds": not done.published.code if check is None else check.holds,
+        "loss": {"mean": 0.0, "lower": 0.0, "upper": 0.0} if loss is None else loss.model_dump(),
+        "verdict": written.verdict.model_dump(),
+    }
+    if withdrawn := [record.promise for record in (done.manifest and done.manifest.withdrawn) or ()]:
+        value["withdrawn"] = withdrawn
+    return value
+
+
+update_command = command_of(
+    "update", run_update, RecalibrateOptions, GROUPS, keys=KEYS, embeddings=Appearance("DIR_OR_URL")
+)

@@ -10,10 +10,12 @@ import orjson
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
+from taugate.cli.terminal.display import ProgressDisplay
 from taugate.cli.terminal.options import Appearance, AsJson, command_of, option
 from taugate.cli.terminal.output import print_result, say, say_labelled
 from taugate.data.generation.generate import generate_crops
 from taugate.data.judgements import GENERATED, qrels_of
+from taugate.data.runs.exchange import recorded_in, write_exchanged
 from taugate.data.runs.presets import Names, open_store, preset
 from taugate.data.runs.recording import (
     RunFile,
@@ -31,7 +33,6 @@ from taugate.retrieval.engines.engine import TOKEN_FILE
 from taugate.storage.files import Json, read_secret, sha256_json
 
 if TYPE_CHECKING:
-    from taugate.calibration.progress import Job
     from taugate.retrieval.encoder.encoder import ExportedEncoder
 
 _Rate = Annotated[Annotated[float, Field(gt=0, allow_inf_nan=False)], Advice("give a number above 0")]
@@ -55,7 +56,11 @@ class RunOptions(Options):
     url: Annotated[
         str, Appearance("URL"), Field(description=f"URL of the store; {TOKEN_FILE} names a file with a key or password")
     ]
-    to: Annotated[Path, Appearance("RUN"), Field(description="run to write, or to continue")]
+    to: Annotated[
+        Path,
+        Appearance("RUN"),
+        Field(description="run to write, or to continue: .jsonl; .trec or .json: of TREC or ranx"),
+    ]
     collection: str | None = option(None, "collection, index, class or table")
     id_field: str | None = option(None, "field with a document's id (default: the store's own id)")
     vector_field: str | None = option(None, "field with the vectors, if they have a name")
@@ -77,8 +82,6 @@ def run(options: RunOptions) -> int:
 
     Nothing is written to the engine. Repeat the command to resume it, or to send queries that changed.
     """
-    from taugate.cli.terminal.display import ProgressDisplay
-
     generated = options.queries == GENERATED
     if generated and options.texts is None:
         raise InputError("QUERIES generated: add --texts DATA, the data set that the queries are written to")
@@ -91,16 +94,18 @@ def run(options: RunOptions) -> int:
     settings = {name: str(getattr(options, name)) for name in ("store", "url", "encoder", "depth")}
     digest = sha256_json({**settings, "request": request.model_dump_json()})[:12]
     encoder = None if options.encoder is None else _encoder(options.encoder)
+    recorded_to = recorded_in(options.to)
     used = {*request.placeholders()} - {"query", "query_id", "depth"} - ({"vector"} if encoder else set())
-    off_topic = None if used else off_topic_run(options.to)  # its questions have only a text and a vector
+    off_topic = None if used else off_topic_run(recorded_to)  # its questions have only a text and a vector
     with ProgressDisplay() as job:
 
         def send(to: Path, fields: Sequence[Fields]) -> tuple[RunFile, int]:
             file = RunFile(to, digest, fields, used, encoder.sha256 if encoder else None)
             pending = _with_vectors(file.pending, encoder) if encoder else file.pending
-            return file, _recorded(options, pending, search, file, job)
+            with job.task("sending queries", len(pending)) as task:
+                return file, record_run(pending, search, file, options.depth, options.rate, task.advance)
 
-        file, recorded = send(options.to, queries)
+        file, recorded = send(recorded_to, queries)
         if off_topic is not None:
             send(off_topic, off_topic_fields(str(query["query"]) for query in queries))
     numbers = {"sent": len(file.pending), "earlier": len(queries) - len(file.pending)}
@@ -121,9 +126,15 @@ def run(options: RunOptions) -> int:
     if recorded:
         rows["Short"] = f"{recorded:,} queries have fewer than {options.depth} results"
     if options.texts is not None:
-        value["documents"], missing = add_run(options.texts, options.to, queries)
+        value["documents"], missing = add_run(options.texts, recorded_to, queries)
         without = f"; {missing:,} results have no text at {request.text}" if missing else ""
         rows["Texts"] = f"{value['documents']:,} documents in {options.texts}{without}"
+    if recorded_to != options.to:
+        qrels = write_exchanged(options.to, Path(options.queries))
+        value["qrels"] = None if qrels is None else str(qrels)
+        rows["Recorded"] = f"{recorded_to}; repeat the command to resume it"
+        if qrels is not None:
+            rows["Judgements"] = str(qrels)
     print_result(value if options.as_json else options.to)
     say_labelled(rows | {"Next": "\n".join(_next(options, generated=generated))})
     return 0
@@ -131,7 +142,7 @@ def run(options: RunOptions) -> int:
 
 def _next(options: RunOptions, *, generated: bool) -> list[str]:
     """Return the commands that follow."""
-    run = quote(str(options.to))
+    run = quote(str(recorded_in(options.to)))
     if options.texts is None:
         return [f"taugate calibrate-run {run} QRELS --releases gates"]
     if generated:
@@ -190,14 +201,6 @@ def _with_vectors(queries: Sequence[Mapping[str, Json]], encoder: "ExportedEncod
     """Add the vector of each query to its fields."""
     vectors = encoder.encode([str(fields["query"]) for fields in queries], "query")
     return [{**fields, "vector": vector.tolist()} for fields, vector in zip(queries, vectors, strict=True)]
-
-
-def _recorded(
-    options: RunOptions, pending: Sequence[Mapping[str, Json]], search: StoreSearch, file: RunFile, job: "Job"
-) -> int:
-    """Send the queries that the run lacks; returns how many have fewer results than requested."""
-    with job.task("sending queries", len(pending)) as task:
-        return record_run(pending, search, file, options.depth, options.rate, task.advance)
 
 
 command = command_of(

@@ -1,4 +1,4 @@
-"""`taugate serve`: bind the address, load the release, and serve until SIGTERM."""
+"""`taugate serve`: bind the address, load the release, and serve until SIGTERM; `taugate settings` shows settings."""
 
 import json
 import os
@@ -10,13 +10,22 @@ import urllib.request
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import click
+
 from taugate.cli.terminal.command import Command
 from taugate.cli.terminal.options import setting_parameters
-from taugate.cli.terminal.output import say_labelled
+from taugate.cli.terminal.output import aligned, print_result, printable, say, say_labelled
 from taugate.errors import InputError
 from taugate.plugins import provided
 from taugate.service.settings import Settings, read_settings
-from taugate.service.settings.settings import PREFIX
+from taugate.service.settings.settings import (
+    PREFIX,
+    SettingInForce,
+    former_variables,
+    settings_in_force,
+    unknown_variables,
+)
+from taugate.storage.files import Json
 
 _BACKLOG = 2048  # uvicorn's own default
 # Send buffer of a connection; Linux doubles it. By default it grows to 4 MiB of kernel memory if the client does not
@@ -114,3 +123,61 @@ def _announce(base: str, rows: Callable[[str], Mapping[str, str]]) -> None:
 def _base(listener: socket.socket) -> str:
     host, port = listener.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"  # IPv6
+
+
+def run_settings(as_json: bool, **flags: Any) -> int:  # noqa: ANN401 (of the types of the settings)
+    """Print the effective settings, as one JSON object on request; returns the exit code."""
+    settings = settings_in_force(**flags)
+    unknown = unknown_variables(os.environ)
+    if as_json:
+        values: dict[str, Json] = {
+            setting.variable.name: {
+                "value": setting.value,
+                **({"options": dict(setting.options)} if setting.options else {}),
+                "source": setting.source,
+                "set_by": setting.set_by,
+            }
+            for setting in settings
+        }
+        print_result({"settings": values, "unknown": unknown})
+    else:
+        rows = [(setting.variable.name, printable(_options(setting)), _source(setting)) for setting in settings]
+        print_result("\n".join(aligned(rows)))
+        for name, nearest in unknown.items():
+            hint = f"; did you mean {nearest}?" if nearest else ""
+            say(f"warning: {printable(name)} is set, but is not a setting{hint}")
+        for name, use in former_variables(os.environ).items():
+            say(f"warning: {printable(name)} is a former name; use {use}")
+    return 0
+
+
+settings_command = Command(
+    "settings",
+    callback=run_settings,
+    params=[
+        *setting_parameters(moved=True),
+        click.Option(["--json", "as_json"], is_flag=True, help="print one JSON object"),
+    ],
+    help="Shows the settings that `taugate serve` would use without options. Secrets are hidden; docs/settings.md "
+    "describes every setting.",
+)
+
+
+def _options(setting: SettingInForce) -> str:
+    """Return the value of a variable with its options."""
+    options = [f"{key}={_text(value)}" for key, value in setting.options.items() if value is not None]
+    return ",".join([_text(setting.value), *options])
+
+
+def _text(value: object) -> str:
+    """Return a value as the user would write it, or – if there is none."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "–" if value is None else str(value)
+
+
+def _source(setting: SettingInForce) -> str:
+    """Return the source of a value, with the name that set it if that differs from the variable."""
+    if setting.set_by is None or setting.set_by == setting.variable.name:
+        return setting.source
+    return f"{setting.source} ({printable(setting.set_by)})"

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import orjson
 
@@ -21,13 +21,13 @@ class NamedData(NamedTuple):
     """A labelled data set.
 
     Attributes:
-        documents: Lines of corpus.jsonl: `_id`, `text` and perhaps `title` and `metadata`.
-        queries: Lines of queries.jsonl: `_id` and `text`.
+        documents: Id, title and text of each document.
+        queries: Id and text of each query.
         qrels: Query id, document id and grade of each judgement, by split.
     """
 
-    documents: Iterable[Mapping[str, Any]]
-    queries: Iterable[Mapping[str, Any]]
+    documents: Iterable[tuple[str, str, str]]
+    queries: Iterable[tuple[str, str]]
     qrels: Mapping[str, Iterable[tuple[str, str, int]]]
 
 
@@ -52,9 +52,9 @@ def write_named(data: str, folder: Path) -> None:
     try:
         documents, queries, qrels = read(name)
         make_folder(folder / "qrels")
-        for file, rows in ((CORPUS, documents), (QUERIES, queries)):
+        for file, names, rows in ((CORPUS, ("_id", "title", "text"), documents), (QUERIES, ("_id", "text"), queries)):
             with (folder / file).open("wb") as lines:
-                lines.writelines(orjson.dumps(row) + b"\n" for row in rows)
+                lines.writelines(orjson.dumps(dict(zip(names, row, strict=True))) + b"\n" for row in rows)
         for split, judgements in qrels.items():
             table = "".join(f"{query}\t{document}\t{grade}\n" for query, document, grade in judgements)
             (folder / qrels_of(split)).write_text(f"{HEADER}\n{table}", encoding="utf-8")

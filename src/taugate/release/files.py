@@ -10,6 +10,7 @@ from taugate.release.layout import (
     ABSTENTION,
     ENCODER_FOLDER,
     ENCODER_FOLDERS,
+    EVIDENCE,
     FIRST_STAGE_FOLDER,
     GOLDEN,
     KNOWN_PAIRS,
@@ -100,7 +101,7 @@ def measured_files(manifest: Manifest) -> FileNames:
     """Return the names of what was measured; erased documents remove QUESTIONS, which may quote them."""
     return FileNames(
         frozenset({GOLDEN, REFERENCE, REPORT}),
-        frozenset({OUTCOMES, QUESTIONS, PROJECTION}),  # 0.1 wrote neither of the first two
+        frozenset({OUTCOMES, QUESTIONS, EVIDENCE, PROJECTION}),  # earlier versions did not write the first three
         {PROJECTION: manifest.projection is not None},
     )
 
@@ -108,7 +109,8 @@ def measured_files(manifest: Manifest) -> FileNames:
 def run_files(manifest: ReleaseManifest) -> FileNames:
     """Return the names of the files of a release of a run, which has no corpus."""
     recorded = {RELEVANCE: manifest.relevance is not None}
-    return FileNames(frozenset({REFERENCE, OUTCOMES, REPORT}), frozenset({ABSTENTION, GOLDEN, RELEVANCE}), recorded)
+    optional = frozenset({ABSTENTION, EVIDENCE, GOLDEN, RELEVANCE})
+    return FileNames(frozenset({REFERENCE, OUTCOMES, REPORT}), optional, recorded)
 
 
 KINDS = (corpus_files, encoder_files, model_files, reranker_files, measured_files)

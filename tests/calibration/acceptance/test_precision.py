@@ -1,15 +1,17 @@
-"""`--precision auto` judges the fastest precision, and leaves out what is slow or impossible."""
+"""Precisions of the query encoder: their speed, and what the gate accepts."""
 
 import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import pytest
 
 from taugate.calibration.acceptance import cheaper_search
 from taugate.calibration.acceptance.baseline import AcceptedSearch, GateState
-from taugate.calibration.acceptance.cheaper_search import try_precisions
+from taugate.calibration.acceptance.cheaper_search import encoding_rates, speed_line, try_precisions
 from taugate.calibration.progress import Job
 from taugate.cli import main as cli
 from taugate.evidence.rules import GateSettings
@@ -17,8 +19,63 @@ from taugate.registry.catalog import current_id
 from taugate.release.encoder import Precision
 from taugate.release.layout import content_digest
 from taugate.retrieval.encoder import bert
+from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.reader import load
+from tests.calibration.commands import Printed
 from tests.calibration.export.test_export import WORDS, tokenizer
+from tests.fake_encoder import write_fake_encoder
+
+
+@dataclass
+class Clock:
+    """Processor time that only the encoders pass."""
+
+    now: float = 0.0
+    calls: list[tuple[str, int]] = field(default_factory=list)
+
+
+@dataclass
+class TimedEncoder:
+    """Takes so many seconds a batch, one number a batch, the last for all that follow."""
+
+    name: str
+    clock: Clock
+    seconds: list[float]
+
+    def single_threaded(self) -> Self:
+        return self
+
+    def encode(self, texts: Sequence[str], role: str) -> None:
+        self.clock.calls.append((self.name, len(texts)))
+        self.clock.now += self.seconds.pop(0) if len(self.seconds) > 1 else self.seconds[0]
+
+
+def test_rate_is_median_of_five_alternations(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr("time.process_time", lambda: clock.now)
+    int8 = TimedEncoder("int8", clock, [100.0, 9.0, 1.0, 9.0, 2.0, 4.0])  # the first is not timed
+    encoders: Any = {"float32": TimedEncoder("float32", clock, [8.0]), "int8": int8}
+    assert encoding_rates(encoders, ["question"] * 16) == {"float32": 2.0, "int8": 4.0}
+    assert clock.calls == [("float32", 16), ("int8", 16)] * 6
+
+
+def test_questions_are_encoded_sixteen_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr("time.process_time", lambda: clock.now)
+    encoders: Any = {"float32": TimedEncoder("float32", clock, [1.0])}
+    assert encoding_rates(encoders, ["question"] * 20) == {"float32": 10.0}
+    assert {size for _, size in clock.calls} == {16, 4}
+    clock.calls.clear()
+    encoding_rates(encoders, ["question"] * 1000)
+    assert len(clock.calls) == 1 + 5 * 10
+
+
+def test_speed_line_names_rate_and_runtime(tmp_path: Path) -> None:
+    encoder = ExportedEncoder.load(write_fake_encoder(tmp_path / "encoder", ["a text"]))
+    assert speed_line(encoder, 412.4, 200.0) == (
+        "gate: float32: 412 questions a second here, 16 together on one thread, 2.06 times float32 (onnxruntime)"
+    )
+
 
 HIDDEN = 64
 
@@ -58,7 +115,7 @@ def odd_model(kind: str, folder: Path) -> Path:
 
 
 def test_auto_with_static_encoder_records_both_precisions_as_not_possible(
-    sample: Path, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    sample: Path, encoder: Path, tmp_path: Path, capfd: Printed
 ) -> None:
     manifest = calibrate(sample, tmp_path, "--encoder", str(encoder), "--precision", "auto", "--verbose")
     assert [skipped["candidate"] for skipped in manifest["skipped"]] == ["bfloat16", "int8"]

@@ -1,4 +1,4 @@
-"""A whole calibration of documents in chunks, of which the qrels name the documents."""
+"""Whole calibrations of documents in chunks and with metadata."""
 
 import json
 import random
@@ -8,15 +8,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from taugate.errors import ReleaseError
 from taugate.registry.erasure import erase
-from taugate.release.layout import ENCODER_FOLDER, REFERENCE
+from taugate.release.layout import ENCODER_FOLDER, METADATA, REFERENCE
 from taugate.release.queries import Reference
+from taugate.release.verify import verify
+from taugate.retrieval.documents.filters import OneOf, Range, all_of
+from taugate.retrieval.documents.store import MAX_FIELDS
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.golden import is_answered
 from taugate.retrieval.index.approximate import load_index
 from taugate.retrieval.reader import Release, load
 from taugate.service.drift.analysis import Canary
-from tests.calibration.commands import Capture
+from tests.calibration.commands import Capture, Printed, arguments, refusal, small
 from tests.calibration.job.test_oracle import compare
 from tests.fake_encoder import write_fake_encoder
 from tests.oracle import transcribe
@@ -75,7 +79,7 @@ def write_qrels(data: Path, split: str, rows: list[tuple[str, str]]) -> None:
 
 
 @pytest.fixture
-def calibrated(corpus: tuple[Path, Path], tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Calibrated:
+def calibrated(corpus: tuple[Path, Path], tmp_path: Path, capfd: Printed) -> Calibrated:
     _, manifest, _ = Capture(capfd)(corpus[0], tmp_path / "releases", corpus[1], *SETTINGS)
     return Calibrated(*corpus, tmp_path / "releases", manifest)
 
@@ -111,7 +115,7 @@ def test_random_documents_are_passages(calibrated: Calibrated) -> None:
 @pytest.mark.parametrize("more", [[], ["--max-loss", "0.3", "--policy", "similarity", "--metric", "ndcg"]])
 @pytest.mark.slow
 def test_document_label_equals_best_chunk_label(
-    calibrated: Calibrated, tmp_path: Path, capfd: pytest.CaptureFixture[str], more: list[str]
+    calibrated: Calibrated, tmp_path: Path, capfd: Printed, more: list[str]
 ) -> None:
     questions, passages, correct = vectors(calibrated)
     pairs = zip(questions, correct, strict=True)
@@ -158,3 +162,81 @@ def test_last_chunk_erases_golden_query(calibrated: Calibrated) -> None:
     assert set(left[asked.text].relevant) <= {document, f"{document}#3"}
     whole = erase(calibrated.releases, all_but_one.manifest.release_id, [f"{document}#3"])
     assert asked.text not in {query.text for query in load(calibrated.releases / whole.manifest.release_id).golden}
+
+
+def with_metadata(data: Path, records: list[dict]) -> None:
+    path = data / "corpus.jsonl"
+    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    for line, record in zip(lines, records, strict=True):
+        line["metadata"] = record
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+
+
+RECORDS = [
+    {
+        "year": 1990 + row % 7,
+        "språk": "sv" if row % 2 else None,
+        "open": row % 3 == 0,
+        "x": [1, True, "1", 1.5][row % 4],
+    }
+    if row % 5
+    else {}
+    for row in range(60)
+]
+
+
+@pytest.fixture
+def run(capfd: Printed) -> Capture:
+    return Capture(capfd)
+
+
+def test_metadata_is_stored_reproducibly(tmp_path: Path, run: Capture) -> None:
+    data, encoder = small(tmp_path, 150)
+    _, plain, _ = run(data, tmp_path / "r", encoder)
+    assert METADATA not in plain["files"]
+    with_metadata(data, RECORDS)
+    manifests = [run(data, tmp_path / folder, encoder)[1] for folder in ("a", "b")]
+    assert len({manifest["release_id"][-12:] for manifest in (plain, *manifests)}) == 2
+    assert manifests[0]["files"] == {**manifests[1]["files"], "report.html": manifests[0]["files"]["report.html"]}
+    assert {**manifests[0]["policy"]} == plain["policy"]
+
+    release = load(tmp_path / "a" / manifests[0]["release_id"])
+    assert [*release.metadata.columns] == ["open", "språk", "x", "year"]
+    rows = {
+        (OneOf.of("x", True),): [row for row in range(60) if row % 5 and row % 4 == 1],
+        (OneOf.of("x", 1),): [row for row in range(60) if row % 5 and row % 4 == 0],
+        all_of(Range("year", gt=1992), OneOf.of("språk", "sv")): [
+            row for row in range(60) if row % 5 and row % 7 > 2 and row % 2
+        ],
+    }
+    for wanted, expected in rows.items():
+        assert np.flatnonzero(release.metadata.where(wanted)).tolist() == expected
+
+
+def test_damaged_metadata_is_detected(tmp_path: Path, run: Capture) -> None:
+    data, encoder = small(tmp_path, 150)
+    with_metadata(data, RECORDS)
+    _, manifest, _ = run(data, tmp_path / "a", encoder)
+    release = tmp_path / "a" / manifest["release_id"]
+    content = bytearray((release / METADATA).read_bytes())
+    content[-1] ^= 1
+    (release / METADATA).write_bytes(content)
+    with pytest.raises(ReleaseError, match=METADATA):
+        verify(release)
+    (release / METADATA).unlink()
+    with pytest.raises(ReleaseError, match=METADATA):
+        verify(release)
+
+
+def test_too_many_field_names_are_rejected(tmp_path: Path, capfd: Printed) -> None:
+    data, encoder = small(tmp_path, 150)
+    with_metadata(data, [{f"{row}-{name}": 1 for name in range(5)} for row in range(60)])
+    said = refusal(arguments(data, tmp_path / "r", encoder), tmp_path / "r", capfd)
+    assert said.startswith(f"{data / 'corpus.jsonl'}:{MAX_FIELDS // 5 + 1}: metadata has over {MAX_FIELDS} field names")
+
+
+def test_maximum_number_of_fields(tmp_path: Path, run: Capture) -> None:
+    data, encoder = small(tmp_path, 150)
+    with_metadata(data, [{f"f{name}": row for name in range(MAX_FIELDS)} | {"none": None} for row in range(60)])
+    _, manifest, _ = run(data, tmp_path / "r", encoder)
+    assert len(load(tmp_path / "r" / manifest["release_id"]).metadata.columns) == MAX_FIELDS

@@ -9,20 +9,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from taugate.calibration.recalibration.settings import inherited_settings
+from taugate.calibration.recalibration.request import inherited_settings
 from taugate.cli import main as cli
 from taugate.data.generation.generate import generate_crops
 from taugate.registry.catalog import current_id
 from taugate.release.manifest import Manifest
 from taugate.retrieval.reader import load
-from tests.calibration.commands import Capture, arguments, refusal, small
+from tests.calibration.commands import Capture, Printed, arguments, refusal, small
 
 HEADER = "query-id\tcorpus-id\tscore"
-
-
-@pytest.fixture
-def calibrate(capfd: pytest.CaptureFixture[str]) -> Capture:
-    return Capture(capfd)
 
 
 def rows_of(data: Path, split: str = "test") -> dict[str, str]:
@@ -120,7 +115,7 @@ def test_few_misses_use_labels_alone(tmp_path: Path, cropped: Path, encoder: Pat
 
 
 def test_query_weights_change_estimates(
-    tmp_path: Path, cropped: Path, encoder: Path, calibrate: Capture, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, cropped: Path, encoder: Path, calibrate: Capture, capfd: Printed
 ) -> None:
     data = judged(cropped, tmp_path, 50)
     _, plain, _ = calibrate(data, tmp_path / "plain", encoder, "--labels", "human")
@@ -178,17 +173,6 @@ def test_traffic_without_relevant_result_is_ignored(
     assert (human["labels"]["judged"], human["labels"]["unjudged"]) == (40, 443)
 
 
-def test_judged_generated_queries_are_left_out(
-    tmp_path: Path, cropped: Path, encoder: Path, calibrate: Capture
-) -> None:
-    data = judged(cropped, tmp_path, 40)
-    crops = [*rows_of(data, "generated").values()][:10]
-    write_qrels(data, "human", [*rows_of(data, "human").values(), *crops])
-    _, manifest, error = calibrate(data, tmp_path / "r", encoder, "--labels", "human")
-    assert (manifest["labels"]["judged"], manifest["labels"]["unjudged"]) == (40, 463)
-    assert "left out judged queries that were generated: 10;" in error
-
-
 def test_unanswerable_queries_are_left_out(tmp_path: Path, cropped: Path, encoder: Path, calibrate: Capture) -> None:
     data = judged(cropped, tmp_path, 50)
     rows = [*rows_of(data, "human").values()]
@@ -238,15 +222,6 @@ def test_too_few_labels_give_no_threshold(tmp_path: Path, cropped: Path, encoder
     assert "labels alone need 149 or more" in error.splitlines()[-1]
 
 
-def test_ordinary_release_has_no_label_record(releases: Path) -> None:
-    manifests = [*releases.glob("*/manifest.json")]
-    assert manifests
-    for path in manifests:
-        content = json.loads(path.read_bytes())
-        assert "labels" not in content
-        assert Manifest.model_validate(content).labels is None
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -263,14 +238,12 @@ def test_ordinary_release_has_no_label_record(releases: Path) -> None:
     ],
 )
 def test_incompatible_label_options_are_rejected(
-    tmp_path: Path, sample: Path, encoder: Path, capfd: pytest.CaptureFixture[str], options: list[str], message: str
+    tmp_path: Path, sample: Path, encoder: Path, capfd: Printed, options: list[str], message: str
 ) -> None:
     assert message in refusal(arguments(sample, tmp_path / "r", encoder, *options), tmp_path / "r", capfd)
 
 
-def test_generated_judgements_alone_are_rejected(
-    tmp_path: Path, cropped: Path, encoder: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_generated_judgements_alone_are_rejected(tmp_path: Path, cropped: Path, encoder: Path, capfd: Printed) -> None:
     data = judged(cropped, tmp_path, 1)
     write_qrels(data, "human", [*rows_of(data, "generated").values()][:10])
     message = refusal(arguments(data, tmp_path / "r", encoder, "--labels", "human"), tmp_path / "r", capfd)

@@ -1,19 +1,29 @@
-"""The same input gives the same digest, a known text is not encoded twice, and a failure leaves nothing."""
+"""The same input gives the same digest, a known text is not encoded twice; the stages of a calibration."""
 
+import ast
 import json
 import re
 import shutil
 import sqlite3
+from collections.abc import Iterator
+from dataclasses import FrozenInstanceError, fields
 from pathlib import Path
 
 import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
+from taugate.calibration import job
+from taugate.calibration.job.calibration import CalibrationRequest
+from taugate.calibration.job.release_stages import Calibration, DecidedRelease
+from taugate.calibration.job.stages import Accepted, EncodedData, Read
+from taugate.calibration.study.study import Study
+from taugate.calibration.update.job import CheckedUpdate, NewerCorpus
 from taugate.cli import main as cli
 from taugate.registry.catalog import current_id, release_ids
 from taugate.release.layout import content_digest
 from taugate.release.verify import verify
+from tests.calibration.commands import Printed
 from tests.fake_encoder import DIMENSION
 
 
@@ -48,7 +58,7 @@ def test_digest_ignores_cache(sample: Path, encoder: Path, tmp_path: Path, fresh
 
 @pytest.mark.slow
 def test_changed_corpus_encodes_new_texts(
-    sample: Path, encoder: Path, tmp_path: Path, fresh_cache: Path, capfd: pytest.CaptureFixture[str]
+    sample: Path, encoder: Path, tmp_path: Path, fresh_cache: Path, capfd: Printed
 ) -> None:
     changed = shutil.copytree(sample, tmp_path / "changed")
     lines = (changed / "corpus.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
@@ -66,7 +76,7 @@ def test_changed_corpus_encodes_new_texts(
 
 
 def test_broken_cache_is_ignored(
-    sample: Path, encoder: Path, tmp_path: Path, fresh_cache: Path, capfd: pytest.CaptureFixture[str]
+    sample: Path, encoder: Path, tmp_path: Path, fresh_cache: Path, capfd: Printed
 ) -> None:
     assert calibrate(sample, tmp_path / "r", encoder) == 0
     (database,) = fresh_cache.rglob("*.sqlite")
@@ -77,7 +87,7 @@ def test_broken_cache_is_ignored(
 
 
 def test_invalid_cached_vectors_are_ignored(
-    sample: Path, encoder: Path, tmp_path: Path, fresh_cache: Path, capfd: pytest.CaptureFixture[str]
+    sample: Path, encoder: Path, tmp_path: Path, fresh_cache: Path, capfd: Printed
 ) -> None:
     assert calibrate(sample, tmp_path / "r", encoder) == 0
     (database,) = fresh_cache.rglob("*.sqlite")
@@ -91,9 +101,7 @@ def test_invalid_cached_vectors_are_ignored(
     assert digests(tmp_path / "s") == digests(tmp_path / "r")
 
 
-def test_truncated_documents_are_counted(
-    sample: Path, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_truncated_documents_are_counted(sample: Path, encoder: Path, tmp_path: Path, capfd: Printed) -> None:
     assert calibrate(sample, tmp_path, encoder, "--json") == 0
     out, error = capfd.readouterr()
     truncated = json.loads(out)["manifest"]["data"]["truncated_documents"]
@@ -118,9 +126,7 @@ def test_no_promote_keeps_current_release(sample: Path, encoder: Path, tmp_path:
     assert verify(tmp_path / other).parent == first
 
 
-def test_unanswerable_queries_measure_abstention(
-    sample: Path, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_unanswerable_queries_measure_abstention(sample: Path, encoder: Path, tmp_path: Path, capfd: Printed) -> None:
     asked = shutil.copytree(sample, tmp_path / "data")
     with (asked / "queries.jsonl").open("a", encoding="utf-8") as queries:
         queries.write(json.dumps({"_id": "u", "text": "zzz yyy xxx"}) + "\n")
@@ -138,3 +144,54 @@ def test_unanswerable_queries_measure_abstention(
     assert {name: part[name] for name in part if name != "abstention"} == {
         name: before[name] for name in before if name != "abstention"
     }
+
+
+CALIBRATION = Path(job.__path__[0]).parent
+STAGES = ("job", "update", "recalibration")
+RECORDS = [
+    CalibrationRequest,
+    Read,
+    EncodedData,
+    Accepted,
+    Study,
+    DecidedRelease,
+    Calibration,
+    NewerCorpus,
+    CheckedUpdate,
+]
+
+
+def files(*folders: str) -> Iterator[tuple[str, ast.Module]]:
+    for folder in folders:
+        for path in sorted((CALIBRATION / folder).rglob("*.py")):
+            yield path.relative_to(CALIBRATION).as_posix(), ast.parse(path.read_text("utf-8"))
+
+
+@pytest.mark.parametrize("record", RECORDS)
+def test_record_of_stage_is_frozen(record: type) -> None:
+    blank = object.__new__(record)
+    with pytest.raises(FrozenInstanceError):
+        setattr(blank, fields(record)[0].name, None)
+
+
+def test_stages_pass_no_untyped_dictionary() -> None:
+    untyped = {"dict[str, Any]", "dict[str, object]", "Mapping[str, Any]", "Mapping[str, object]"}
+    found = [
+        f"{name}:{node.lineno}"
+        for name, tree in files(*STAGES)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Subscript) and ast.unparse(node) in untyped
+    ]
+    assert found == []
+
+
+def test_one_file_makes_manifests() -> None:
+    makers = {
+        name
+        for name, tree in files("")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        for called in (node.func, *(node.args[:1] if ast.unparse(node.func) == "partial" else ()))
+        if ast.unparse(called) in {"Manifest", "RunManifest"}
+    }
+    assert makers == {"job/release_stages.py"}

@@ -4,12 +4,14 @@ import dataclasses
 
 import numpy as np
 import pytest
+from joblib.externals.loky.backend import context
 from scipy import stats
 from sklearn.metrics import silhouette_score
 from threadpoolctl import threadpool_limits
 
 from taugate.calibration.metrics.inputs import clusters, judge_queries
 from taugate.calibration.query_set.measure import (
+    _k_means,
     cosine_distance,
     duplicates,
     measure_query_set,
@@ -23,6 +25,7 @@ from taugate.policy.arrays import Float32
 from taugate.release.records import QuerySetRecord
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.vectors import pair_similarity
+from tests.calibration.commands import Printed
 from tests.vectors import unit
 
 
@@ -262,3 +265,13 @@ def test_chunks_do_not_change_diversity() -> None:
     for figure in ("cosine_distance", "topics", "silhouette", "topic_entropy", "clusters"):
         assert getattr(result, figure) == getattr(expected, figure), figure
     assert other.accuracy().tolist() == one.accuracy().tolist()
+
+
+@pytest.mark.filterwarnings("ignore:Could not find the number of physical cores")
+def test_topics_warn_of_nothing_on_bare_machine(monkeypatch: pytest.MonkeyPatch, capfd: Printed) -> None:
+    monkeypatch.setattr(context, "physical_cores_cache", None)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setenv("PATH", "/nowhere")
+    _k_means(np.eye(6, dtype=np.float32), 2, 0)
+    assert context.physical_cores_cache == "not found"
+    assert capfd.readouterr().err == ""

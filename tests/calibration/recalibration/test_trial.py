@@ -1,4 +1,4 @@
-"""The trial on live traffic, read from the metrics that the service's own shadow makes."""
+"""The trial of a new release on live traffic, and what newer data need."""
 
 import socket
 import sys
@@ -8,16 +8,19 @@ from contextlib import contextmanager
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from taugate.calibration.progress import Job
+from taugate.calibration.recalibration.request import Verdict
 from taugate.calibration.recalibration.trial import TrialResult, TrialSettings, try_release
 from taugate.errors import InputError
 from taugate.registry.catalog import shadow_id
 from taugate.release.manifest import Manifest
-from taugate.release.verify import verify
+from taugate.release.state import ErasureRecord, WithdrawnRecord
+from taugate.release.verify import verify, verify_searchable
 from taugate.service.lifecycle.shadow import ShadowGauges
 from tests.registry.conftest import copy, first, three
 
@@ -152,3 +155,48 @@ def test_invalid_response_is_retried(copy: Path, three: list[str]) -> None:
 def test_trial_objections(changes: dict[str, int], objection: str | None) -> None:
     found = replace(GOOD, **changes).objection  # type: ignore[arg-type]  # counts, all of them
     assert found is None if objection is None else objection in str(found)
+
+
+WITHDRAWN = [WithdrawnRecord(promise="loss", words="At most 2 %.", reason="it is 3 %")]
+ERASURE = ErasureRecord(release="20260101T000000Z-0123456789ab", documents=1)
+
+
+def without_threshold(manifest: Manifest) -> dict[str, Any]:
+    return {"policy": manifest.policy.model_copy(update={"kind": "none", "tau": None})}
+
+
+@pytest.mark.parametrize(
+    ("changed", "facts", "path", "because"),
+    [
+        ((), {}, "nothing", "the documents and labels are those of the current release"),
+        (("corpus",), {}, "check", "the documents changed, and the labels did not"),
+        (("qrels",), {}, "calibration", "the labels changed (qrels)"),
+        (("corpus", "queries", "qrels"), {}, "calibration", "the labels changed (queries and qrels)"),
+        ((), {"withdrawn": WITHDRAWN}, "calibration", "does not keep its promises"),
+        ((), {"erasure": ERASURE}, "check", "the documents changed"),
+    ],
+)
+def test_verdict_follows_changed_files(
+    copy: Path, first: str, changed: tuple[str, ...], facts: dict[str, Any], path: str, because: str
+) -> None:
+    manifest = verify_searchable(copy / first)
+    digests = {name: "other" if name in changed else digest for name, digest in manifest.data.sha256.items()}
+    verdict = Verdict.of(manifest.model_copy(update=facts), digests)
+    assert verdict.path == path
+    assert because in verdict.because
+
+
+def test_missing_threshold_is_not_checked(copy: Path, first: str) -> None:
+    manifest = verify_searchable(copy / first)
+    without = manifest.model_copy(update=without_threshold(manifest))
+    assert Verdict.of(without, {**manifest.data.sha256}).path == "nothing"
+    assert Verdict.of(without, {**manifest.data.sha256, "corpus": "other"}).path == "calibration"
+
+
+def test_changed_vectors_alone_are_calibrated(copy: Path, first: str) -> None:
+    manifest = verify_searchable(copy / first)
+    sha256 = {**manifest.data.sha256, "vectors": "some", "query_vectors": "some"}
+    own = manifest.model_copy(update={"data": manifest.data.model_copy(update={"sha256": sha256})})
+    assert Verdict.of(own, sha256).path == "nothing"
+    assert Verdict.of(own, sha256 | {"vectors": "other"}).path == "calibration"
+    assert Verdict.of(own, sha256 | {"vectors": "other", "corpus": "other"}).path == "check"

@@ -1,17 +1,21 @@
-"""Rate limits in one process, on a clock that the test moves: bursts, waits, and their length."""
+"""Rates of keys: bursts and waits in one process, and shared by replicas with one Redis."""
 
 import asyncio
 import random
+import time
 from pathlib import Path
 
 import pytest
 from pydantic import SecretStr
 
-from taugate.service.access.admission import LocalRates, RateLimiter
+from taugate.service.access.admission import LocalRates, RateLimiter, tolerance
 from taugate.service.access.authorization import ApiKey
 from taugate.service.errors import RateLimited
+from taugate.service.replicas import SharedRates
 from taugate.service.settings import Settings
-from tests.service.access.files import api_key, bearer, entry, write
+from tests.pace import at_most
+from tests.redis_process import RedisProcess
+from tests.service.access.files import APP, api_key, bearer, entry, write
 from tests.service_process import ServiceProcess
 
 
@@ -119,25 +123,6 @@ def test_redis_is_unused_without_rate() -> None:
     assert of._shared is None
 
 
-def test_invalid_body_is_charged(releases: Path) -> None:
-    """Bodies that are refused cost as much; a thousand faults are counted, and none of them is described."""
-    faults = b'{"query": "a", ' + b",".join(b'"%d": 1' % number for number in range(1000)) + b"}"
-    with ServiceProcess(releases, TAUGATE_QUERIES_PER_SECOND="0.5") as service:
-        http = service.ready().http
-        reply = http.post("/search", content=faults, headers={"Content-Type": "application/json"})
-        assert (reply.status_code, reply.json()["error"]["code"]) == (422, "invalid")
-        assert "the body has 1000 errors" in reply.json()["error"]["message"]
-        assert http.post("/search", content=faults, headers={"Content-Type": "application/json"}).status_code == 429
-
-
-def test_second_batch_waits_for_first() -> None:
-    """Of two that came together, the second has to wait, as the first has paid for 64; a low rate keeps none out."""
-    rates = LocalRates(Clock())
-    assert rates.spend("app", 10, 64) == 0
-    assert rates.spend("app", 10, 64) > 0
-    assert rates.spend("slow", 0.1, 64) == 0
-
-
 def test_key_over_its_rate_is_refused_before_its_body_is_read() -> None:
     """By a charge of nothing, which refuses as soon as a query would be refused, however long ago the last one was."""
     of, key, other = spending(queries_per_second=0.1), api_key("app"), api_key("other")
@@ -167,3 +152,86 @@ def test_batch_is_charged_once_by_its_queries(releases: Path, tmp_path: Path) ->
             refused = http.post("/search", json={"query": "permit"}, headers=bearer(key))
             assert refused.status_code == 429
             assert 10 * cost - 5 < int(refused.headers["Retry-After"]) <= 10 * cost
+
+
+TIMEOUT = 0.2  # twenty times the default, for a busy machine
+SLOW = 0.01  # a rate so low that no query is paid off within a test
+
+
+def test_replicas_share_rate(tmp_path: Path) -> None:
+    async def scenario() -> list[float | None]:
+        replicas = [SharedRates(server.url, TIMEOUT) for _ in range(2)]
+        waits = [await replicas[number % 2].spend("app", 20, 1, tolerance(20)) for number in range(40)]
+        batch = await replicas[0].spend("other", 10, 64, tolerance(10))
+        after = await replicas[1].spend("other", 10, 1, tolerance(10))
+        for each in replicas:
+            await each.close()
+        assert batch == 0
+        assert after is not None and 5 < after <= 5.5
+        return waits
+
+    with RedisProcess(tmp_path) as server:
+        waits = asyncio.run(scenario())
+        at_once = next(number for number, wait in enumerate(waits) if wait)
+        assert 20 <= at_once <= 25, "20 at once, and those that were paid off meanwhile"
+        assert 0 < server.client.pttl("taugate:rate:1:app") <= 1100
+
+
+def test_implausible_redis_value_is_ignored(tmp_path: Path) -> None:
+    async def spend() -> float | None:
+        rates = SharedRates(server.url, TIMEOUT)
+        wait = await rates.spend("app", 10, 1, tolerance(10))
+        await rates.close()
+        return wait
+
+    with RedisProcess(tmp_path) as server:
+        for left in (str(time.time() + 1e6), "-1", "nonsense", "nan", "inf", ""):
+            server.client.set("taugate:rate:1:app", left)
+            assert asyncio.run(spend()) == 0
+        server.client.delete("taugate:rate:1:app")
+        server.client.rpush("taugate:rate:1:app", "a list")
+        assert asyncio.run(spend()) is None
+
+
+def test_hung_redis_is_bypassed_and_recovers(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        rates = SharedRates(server.url, TIMEOUT)
+        assert await rates.spend("app", 5, 1, tolerance(5)) == 0
+        server.pause()
+        began = time.perf_counter()
+        assert [await rates.spend("app", 5, 1, tolerance(5)) for _ in range(50)] == [None] * 50
+        assert time.perf_counter() - began < at_most(2 * TIMEOUT), "one waits for it, and the rest do without"
+        server.resume()
+        async with asyncio.timeout(60):
+            while await rates.spend("app", 5, 1, tolerance(5)) is None:
+                await asyncio.sleep(0.05)
+        await rates.close()
+
+    with RedisProcess(tmp_path) as server:
+        asyncio.run(scenario())
+
+
+def test_services_survive_killed_redis(releases: Path, tmp_path: Path) -> None:
+    keys = write(tmp_path / "keys.json", [entry(APP, "app", "search", "metrics", queries_per_second=SLOW)])
+    with RedisProcess(tmp_path) as server:
+        settings = {
+            "TAUGATE_KEYS_FILE": str(keys),
+            "TAUGATE_REDIS_URL": server.url,
+            "TAUGATE_REDIS_TIMEOUT_MS": str(round(TIMEOUT * 1000)),
+        }
+        with ServiceProcess(releases, **settings) as one, ServiceProcess(releases, **settings) as two:
+
+            def ask(service: ServiceProcess) -> int:
+                reply = service.http.post("/search", json={"query": "permit"}, headers=bearer(APP))
+                if reply.status_code == 429:
+                    assert reply.json()["error"]["code"] == "rate_limited"
+                    assert 90 <= int(reply.headers["Retry-After"]) <= 100
+                return reply.status_code
+
+            one.ready(), two.ready()
+            assert [ask(one), ask(two), ask(one)] == [200, 429, 429]
+            server.kill()
+            # Each decides by itself now: one query, and no more.
+            assert [ask(one), ask(two), ask(one), ask(two)] == [200, 200, 429, 429]
+            text = one.http.get("/metrics", headers=bearer(APP)).text
+            assert 'taugate_refused_total{reason="rate_limited"} 2.0' in text

@@ -1,4 +1,4 @@
-"""POST /explain agrees with /search, is authorized like a search, and stays within the filter of the key."""
+"""POST /explain agrees with /search; queries of disconnected clients are not encoded."""
 
 import asyncio
 import threading
@@ -7,39 +7,27 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import orjson
 import pytest
 from fastapi import FastAPI
 
-from taugate.registry.catalog import find
 from taugate.retrieval.explanation import explain
 from taugate.retrieval.query import Explanation
-from taugate.retrieval.reader import Release, load
+from taugate.retrieval.reader import Release
 from taugate.service.api.search import ExplainResponse
 from taugate.service.pipeline import search
-from tests.service.access.files import bearer, entry, write
+from tests.service.access.files import APP, JUDGE, SLOW, WITHIN, bearer
 from tests.service.inprocess import PATIENCE, Gated, depth_is, until, with_gate
 from tests.service.test_metrics import moved
 from tests.service_process import ServiceProcess
 
 QUERY = "What does a building permit cost?"
-PLAIN, FILTERED, OTHER, SLOW = "key-plain", "key-filtered", "key-other", "key-slow"
 
 
 @pytest.fixture(scope="module")
-def release(releases: Path) -> Release:
-    return load(find(releases), 1)
-
-
-@pytest.fixture(scope="module")
-def guarded(releases: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
-    keys = [
-        entry(PLAIN, "plain", "search", "metrics"),
-        entry(FILTERED, "filtered", "search", filter={"category": "bygglov"}),
-        entry(OTHER, "other", "feedback"),
-        entry(SLOW, "slow", "search", queries_per_second=0.001),
-    ]
-    file = write(tmp_path_factory.mktemp("keys") / "keys.json", keys)
-    with ServiceProcess(releases, TAUGATE_KEYS_FILE=str(file)) as process:
+def service(releases: Path) -> Iterator[ServiceProcess]:
+    """One that has had no other traffic."""
+    with ServiceProcess(releases) as process:
         yield process.ready()
 
 
@@ -105,36 +93,36 @@ def test_explain_is_not_counted_as_traffic(service: ServiceProcess, release: Rel
     }
 
 
-def test_explain_needs_search_scope(guarded: ServiceProcess, release: Release) -> None:
+def test_explain_needs_search_scope(keyed: ServiceProcess, release: Release) -> None:
     name = release.documents[0].id
-    assert [ask(guarded, name, key).status_code for key in (None, OTHER, PLAIN)] == [401, 403, 200]
+    assert [ask(keyed, name, key).status_code for key in (None, JUDGE, APP)] == [401, 403, 200]
 
 
-def test_explain_is_charged_to_rate(guarded: ServiceProcess, release: Release) -> None:
-    statuses = [ask(guarded, release.documents[0].id, SLOW).status_code for _ in range(2)]
+def test_explain_is_charged_to_rate(keyed: ServiceProcess, release: Release) -> None:
+    statuses = [ask(keyed, release.documents[0].id, SLOW).status_code for _ in range(2)]
     assert statuses == [200, 429]
 
 
-def test_explain_reveals_nothing_outside_filter(guarded: ServiceProcess, release: Release) -> None:
+def test_explain_reveals_nothing_outside_filter(keyed: ServiceProcess, release: Release) -> None:
     hidden, seen = (of_category(release, "bygglov", same=same) for same in (False, True))
     nothing = {"rank", "ranked", "score", "relevance", "compared", "threshold", "truncated", "id"}
     for fields in ({}, {"filter": {"category": "bygglov"}}, {"threshold": -2.0, "k": 50, "min_results": 50}):
-        said = ask(guarded, hidden, FILTERED, **fields).json()
+        said = ask(keyed, hidden, WITHIN, **fields).json()
         assert {said[name] for name in nothing} == {None}
         assert (said["rule"], said["filtered"], said["kept"]) == ("key_filter", True, False)
         assert (said["document_id"], said["why"]) == (hidden, "The filter of the API key hides it.")
-    inside = ask(guarded, seen, FILTERED).json()
-    same = service_reply(guarded, seen, filter={"category": "bygglov"})
+    inside = ask(keyed, seen, WITHIN).json()
+    same = service_reply(keyed, seen, filter={"category": "bygglov"})
     assert {name: inside[name] for name in ("rank", "ranked", "score")} == {
         name: same[name] for name in ("rank", "ranked", "score")
     }
-    left_out = service_reply(guarded, seen, filter={"category": "nobody"})
+    left_out = service_reply(keyed, seen, filter={"category": "nobody"})
     assert (left_out["rule"], left_out["filtered"]) == ("filter", True)
     assert "'category'" in left_out["why"]
 
 
 def service_reply(service: ServiceProcess, document_id: str, **fields: Any) -> dict[str, Any]:
-    return dict(ask(service, document_id, PLAIN, **fields).json())
+    return dict(ask(service, document_id, APP, **fields).json())
 
 
 def test_explanations_do_not_fill_queue(releases: Path, release: Release, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,3 +147,75 @@ def test_explanations_do_not_fill_queue(releases: Path, release: Release, monkey
         assert (await http.post("/explain", json=body)).status_code == 200
 
     with_gate(releases, scenario, deadline_ms=1000 * PATIENCE)
+
+
+class Caller:
+    """One request to the application, as a server hands it on, and a connection that closes when told to."""
+
+    def __init__(self, text: str) -> None:
+        self.body = orjson.dumps({"query": text})
+        self.hung_up = asyncio.Event()
+        self.sent: list[dict[str, Any]] = []
+        self._given = False
+
+    async def receive(self) -> dict[str, Any]:
+        if not self._given:
+            self._given = True
+            return {"type": "http.request", "body": self.body, "more_body": False}
+        await self.hung_up.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: dict[str, Any]) -> None:
+        self.sent.append(message)
+
+    async def ask(self, app: FastAPI) -> None:
+        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(self.body)).encode())]
+        scope = {"type": "http", "method": "POST", "path": "/search", "raw_path": b"/search", "headers": headers}
+        scope |= {"query_string": b"", "root_path": "", "scheme": "http", "http_version": "1.1", "server": ("app", 80)}
+        await app(scope, self.receive, self.send)
+
+
+def test_disconnected_queued_query_is_not_encoded(releases: Path) -> None:
+    async def scenario(http: httpx.AsyncClient, retriever: Gated, app: FastAPI) -> None:
+        first = asyncio.create_task(http.post("/search", json={"query": "permit"}))
+        await until(lambda: depth_is(http, 1))
+        caller = Caller("gone before its turn")
+        asked = asyncio.create_task(caller.ask(app))
+        await until(lambda: depth_is(http, 2))
+        caller.hung_up.set()
+        await asked
+        assert caller.sent[0]["status"] == 499
+        retriever.gate.set()
+        assert (await first).status_code == 200
+        await until(lambda: depth_is(http, 0))
+        assert retriever.seen == ["permit"]
+        counted = (await http.get("/metrics")).text
+        assert 'taugate_requests_total{code="499",route="/search"} 1.0' in counted
+
+    with_gate(releases, scenario)
+
+
+def test_disconnect_while_encoding_spares_others(releases: Path) -> None:
+    async def scenario(http: httpx.AsyncClient, retriever: Gated, app: FastAPI) -> None:
+        caller = Caller("gone at work")
+        asked = asyncio.create_task(caller.ask(app))
+        await until(lambda: depth_is(http, 1))
+        other = asyncio.create_task(http.post("/search", json={"query": "permit"}))
+        await until(lambda: depth_is(http, 2))
+        caller.hung_up.set()
+        await asked
+        retriever.gate.set()
+        assert (await other).status_code == 200
+        await until(lambda: depth_is(http, 0))
+
+    with_gate(releases, scenario)
+
+
+def test_connected_client_gets_reply(releases: Path) -> None:
+    async def scenario(http: httpx.AsyncClient, retriever: Gated, app: FastAPI) -> None:
+        retriever.gate.set()
+        caller = Caller("permit")
+        await caller.ask(app)
+        assert caller.sent[0]["status"] == 200
+
+    with_gate(releases, scenario)

@@ -1,7 +1,6 @@
 """POST /search with a filter: the exact top-K within it, and a message for each invalid filter."""
 
 import json
-import shutil
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,38 +9,18 @@ from typing import Any
 import orjson
 import pytest
 
-from taugate.cli import main as cli
 from taugate.registry.catalog import find
-from taugate.release.layout import METADATA
 from taugate.retrieval.documents.filter_schema import read_filter
 from taugate.retrieval.documents.filters import OneOf, Range
 from taugate.retrieval.query import Query
 from taugate.retrieval.reader import Release, load
 from taugate.retrieval.vectors import shortest_decimal
 from tests.service.test_metrics import scrape
-from tests.service.with_metadata import with_metadata
 from tests.service_process import ServiceProcess
 
 QUERY = "What does a building permit cost?"
 KEEP_ALL = -2.0
 JSON = {"Content-Type": "application/json"}
-
-
-@pytest.fixture(scope="module")
-def rich(tmp_path_factory: pytest.TempPathFactory, sample: Path, encoder: Path) -> Path:
-    """Releases of the sample with more metadata: a number, a boolean, gaps, and names and values in other scripts."""
-
-    def more(row: int) -> dict[str, Any]:
-        tags = ["odd" if row % 2 else "even", f"tag{row % 7}"] if row % 5 else "alone"
-        return {
-            "year": 1990 + row % 40 + (0.5 if row % 3 == 0 else 0),
-            "år": "å" if row % 2 else "z",
-            "day": f"20{row % 30:02}-05-{1 + row % 28:02}" + ("T10:30:00+02:00" if row % 2 else ""),
-            "checked": row % 5 == 0 if row % 4 else None,
-            **({"tags": tags} if row % 3 else {}),
-        }
-
-    return with_metadata(sample, encoder, tmp_path_factory.mktemp("rich"), more)
 
 
 @pytest.fixture(scope="module")
@@ -266,25 +245,3 @@ def test_filter_of_maximum_size_works(filtering: ServiceProcess, release: Releas
         == (filtering.search(k=5, threshold=KEEP_ALL)["results"])
     )
     assert len(release.metadata.columns) == 6
-
-
-def test_documents_without_metadata_refuse_filters(rich: Path, sample: Path, encoder: Path, tmp_path: Path) -> None:
-    data = shutil.copytree(sample, tmp_path / "data")
-    lines = [json.loads(line) for line in (data / "corpus.jsonl").read_text(encoding="utf-8").splitlines()]
-    plain = [json.dumps({name: line[name] for name in ("_id", "text")}) for line in lines]
-    (data / "corpus.jsonl").write_text("\n".join(plain) + "\n", encoding="utf-8")
-    releases = tmp_path / "releases"
-    assert cli.main(["calibrate", str(data), "--releases", str(releases), "--encoder", str(encoder)]) == 0
-    assert not (find(releases) / METADATA).exists()
-    assert (find(rich) / METADATA).exists()
-    with ServiceProcess(releases) as process:
-        reply = process.ready().http.post("/search", json={"query": QUERY, "filter": {"category": "bygglov"}})
-        assert reply.status_code == 422
-        assert reply.json()["error"]["message"] == ("filter: the documents have no metadata; remove the filter")
-        assert process.search(filter={})["results"]
-
-
-def test_release_metadata_equals_documents(release: Release) -> None:
-    for value in ("bygglov", "nowhere"):
-        expected = [document.metadata["category"] == value for document in release.documents]
-        assert release.metadata.where((OneOf.of("category", value),)).tolist() == expected

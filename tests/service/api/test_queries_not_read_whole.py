@@ -1,18 +1,20 @@
 """Replies to queries that are too long for the encoder, or unreadable, say so and are not calibrated."""
 
-import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from taugate.drift.query_log import LoggedQuery, read_query_log
+from taugate.retrieval.query import Query
 from taugate.service.api.schemas import SearchResponse
 from taugate.service.api.search import ExplainResponse
+from taugate.service.pipeline.reply import flagged_vector, read_vector
 from tests.fake_encoder import MAX_LENGTH
 from tests.prometheus_process import until
-from tests.redis_process import RedisProcess
 from tests.service.drift.traffic import FastDriftService
 from tests.service.test_metrics import scrape
 from tests.service_process import ServiceProcess
@@ -125,20 +127,9 @@ def test_drift_ignores_truncated_queries(answering: ServiceProcess, log: Path) -
     assert found == {QUERY: (None, True), LONG: ("truncated", False), UNREADABLE: ("unreadable", False)}
 
 
-def test_redis_vector_keeps_truncated_flag(releases: Path, tmp_path: Path) -> None:
-    """Another process has the vector and the list from Redis, and does not tokenize the query."""
-    with RedisProcess(tmp_path) as server:
-        replies = []
-        for _ in range(2):
-            with ServiceProcess(releases, TAUGATE_REDIS_URL=server.url, TAUGATE_REDIS_TIMEOUT_MS="1000") as process:
-                process.ready()
-                before = scrape(process)
-                replies.append([search(process, query=query) for query in (LONG, UNREADABLE)])
-                hits = (scrape(process) - before)["taugate_cache_requests_total{hit}"]
-                until(lambda: len(server.client.keys("taugate:*:vector:*")) == 2)
-        assert hits == 2
-    for long, unreadable in replies:
-        assert (long["truncated"], long["calibrated"]) == (True, False)
-        assert (unreadable["reason"], unreadable["results"]) == ("unreadable", [])
-    without = [[{**each, "query_id": None} for each in both] for both in replies]
-    assert json.dumps(without[0]) == json.dumps(without[1])
+@pytest.mark.parametrize("flags", [{"truncated": True}, {"unreadable": True}, {}], ids=str)
+def test_cached_vector_keeps_how_the_query_was_read(flags: dict[str, bool]) -> None:
+    query, vector = Query(QUERY, 5), np.zeros(4, dtype=np.float32)
+    read = read_vector(flagged_vector(replace(query, **flags), vector), query, 4)
+    assert read is not None
+    assert read[0] == replace(query, **flags)

@@ -1,5 +1,6 @@
-"""POST /search returns exactly the results of the release's retriever, and counts what it dropped."""
+"""POST /search and /search/batch: exactly the results of the release's retriever, and what was dropped."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -7,13 +8,14 @@ import numpy as np
 import pytest
 import zaragoza_construction_faq
 
-from taugate.registry.catalog import find
+from taugate.release.queries import quantiles, threshold_curve
 from taugate.retrieval.query import Query
-from taugate.retrieval.reader import Release, load
+from taugate.retrieval.reader import Release
 from taugate.retrieval.vectors import shortest_decimal
-from taugate.service.api.schemas import SearchResponse
+from taugate.service.api.schemas import BatchResponse, SearchResponse
 from tests.fake_encoder import MAX_LENGTH
-from tests.service_process import ServiceProcess
+from tests.service.access.files import APP, JUDGE, WITHIN, bearer
+from tests.service_process import ServiceProcess, without_id
 
 QUESTIONS = [entry["q"] for entry in zaragoza_construction_faq.load(lang="en")]
 QUERY = "What does a building permit cost?"
@@ -22,9 +24,10 @@ KEEP_ALL, DROP_ALL = -2.0, 2.0  # beyond any cosine
 
 
 @pytest.fixture(scope="module")
-def release(releases: Path) -> Release:
-    """The release that is in service, opened here."""
-    return load(find(releases), threads=1)
+def service(releases: Path) -> Iterator[ServiceProcess]:
+    """One that has had no other traffic."""
+    with ServiceProcess(releases) as process:
+        yield process.ready()
 
 
 def expected(release: Release, query: Query) -> list[tuple[str, float]]:
@@ -89,12 +92,6 @@ def test_score_equal_to_threshold_is_kept(service: ServiceProcess) -> None:
         assert found(service.search(k=20, threshold=score))[-1][1] == score
         above = float(np.nextafter(np.float32(score), np.float32(2)))
         assert all(kept > score for _, kept in found(service.search(k=20, threshold=above)))
-
-
-def test_zero_is_a_threshold(service: ServiceProcess, release: Release) -> None:
-    reply = service.search(k=100, threshold=0.0)
-    assert reply["threshold"] == 0.0
-    assert 0 <= reply["results"][-1]["score"] < release.manifest.policy.tau
 
 
 def test_changed_k_or_threshold_is_uncalibrated(service: ServiceProcess, release: Release) -> None:
@@ -162,3 +159,67 @@ def test_long_query_equals_its_beginning(service: ServiceProcess) -> None:
     lengths = MAX_LENGTH - 1, MAX_LENGTH, len(words)
     shorter, cut, whole = (similarities(service, " ".join(words[:length])) for length in lengths)
     assert whole == cut != shorter
+
+
+MIXED = [
+    QUESTIONS[0],
+    {"query": QUESTIONS[0]},
+    {"query": QUESTIONS[1], "k": 1},
+    {"query": QUESTIONS[2], "k": 100, "threshold": 0.0},
+    {"query": QUESTIONS[3], "threshold": 2.0},
+    {"query": QUESTIONS[4], "threshold": 2.0, "min_results": 2, "include_text": False},
+    "🏗️ " + " ".join(QUESTIONS[:40]),
+    QUESTIONS[5],
+]
+
+
+def batch(service: ServiceProcess, queries: list[Any]) -> list[dict[str, Any]]:
+    reply = service.http.post("/search/batch", json={"queries": queries})
+    assert reply.status_code == 200, reply.text
+    assert list(reply.json()) == ["responses"]
+    BatchResponse.model_validate_json(reply.content, strict=True)
+    return reply.json()["responses"]
+
+
+@pytest.mark.parametrize("queries", [QUESTIONS[:1], QUESTIONS[:40], MIXED, MIXED[::-1]], ids=len)
+def test_batch_equals_single_searches(service: ServiceProcess, queries: list[Any]) -> None:
+    singles = [each if isinstance(each, dict) else {"query": each} for each in queries]
+    alone = [service.http.post("/search", json=body).json() for body in singles]
+    together = batch(service, queries)
+    assert [without_id(reply) for reply in together] == [without_id(reply) for reply in alone]
+
+
+def test_batch_replies_have_distinct_ids(service: ServiceProcess) -> None:
+    replies = [reply for _ in range(3) for reply in batch(service, [QUESTIONS[0]] * 20)]
+    assert len({reply["query_id"] for reply in replies}) == 60
+
+
+def test_reference_equals_release(keyed: ServiceProcess, release: Release) -> None:
+    reply = keyed.http.get("/release/reference", headers=bearer(APP))
+    assert reply.status_code == 200
+    shown = reply.json()
+    policy, reference = release.manifest.policy, release.reference
+    assert (shown["release"], shown["policy"], shown["threshold"]) == (
+        release.manifest.release_id,
+        policy.kind,
+        policy.tau,
+    )
+    assert (shown["queries"], shown["k"]) == reference.top.shape
+    for name, similarities in (("topk", reference.top), ("correct", reference.correct), ("random", reference.random)):
+        assert shown[name] == quantiles(similarities)
+        assert len(shown[name]) == 101
+    curve = threshold_curve(reference, policy.kind, policy.tau)
+    assert shown["curve"] == [point.model_dump() for point in curve]
+    assert 100 <= len(curve) <= 203
+    assert len(reply.content) < 24_000
+    assert keyed.http.get("/release/reference", headers=bearer(APP)).content == reply.content
+
+
+def test_reference_needs_unfiltered_search_key(keyed: ServiceProcess) -> None:
+    def refusal(key: str | None) -> tuple[int, str]:
+        reply = keyed.http.get("/release/reference", headers=bearer(key) if key else {})
+        return reply.status_code, reply.json()["error"]["message"]
+
+    assert refusal(None)[0] == 401
+    assert refusal(JUDGE) == (403, "this API key lacks the scope search")
+    assert refusal(WITHIN) == (403, "this API key has a filter, and this path is about all documents")

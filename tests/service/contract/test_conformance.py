@@ -9,8 +9,9 @@ import httpx
 import orjson
 import pytest
 
-from taugate.service.app import openapi_document
+from taugate.service.app import create_app, openapi_document
 from taugate.service.http.operation import ENDPOINTS
+from taugate.service.settings import Settings
 from tests.service.contract.conformance import KEY, conformance, with_keys
 from tests.service.contract.hooks import CODES, KNOWN_FIELD
 from tests.service_process import ServiceProcess
@@ -35,9 +36,8 @@ def test_service_conforms_to_openapi(releases: Path, tmp_path: Path) -> None:
 
 
 def test_openapi_contains_configured_limits(releases: Path) -> None:
-    limits = {"TAUGATE_MAX_K": "7", "TAUGATE_MAX_BATCH": "3", "TAUGATE_MAX_QUERY_CHARS": "40"}
-    with ServiceProcess(releases, **limits) as process:
-        schemas = process.ready().http.get("/openapi.json").json()["components"]["schemas"]
+    settings = Settings(releases=releases, max_k=7, max_batch=3, max_query_chars=40)
+    schemas = create_app(settings).openapi()["components"]["schemas"]
     search, batch = schemas["SearchRequest"]["properties"], schemas["BatchRequest"]["properties"]
     assert (search["query"]["anyOf"][0]["maxLength"], search["k"]["anyOf"][0]["maximum"]) == (40, 7)
     assert (search["min_results"]["maximum"], batch["queries"]["maxItems"]) == (7, 3)

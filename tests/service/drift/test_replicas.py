@@ -1,15 +1,33 @@
-"""Replicas on one Redis: a reply can be judged through any of them, once, and counters add up in Prometheus."""
+"""Replicas and workers: a reply can be judged through any, counters add up, and repeats raise no alarm."""
 
 import json
+import os
+import signal
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
 import numpy as np
 import pytest
 
+from taugate.retrieval.reader import Release
 from tests.prometheus_process import until
 from tests.redis_process import RedisProcess
-from tests.service.drift.traffic import FastDriftService
+from tests.service.drift.traffic import (
+    NO_ALARM,
+    SIGNAL,
+    FastDriftService,
+    ask,
+    by_signal,
+    count_logged,
+    foreign_queries,
+    metrics,
+    queries_until_alarm,
+    send,
+    told,
+)
+from tests.service.process.test_workers import pids
 from tests.service_process import ServiceProcess
 
 SEEN, COUNT, ABOVE = (
@@ -33,12 +51,7 @@ def labelled(sample: Path) -> list[tuple[str, str]]:
     return [(texts[query], document) for query, document in pairs]
 
 
-def gauges(service: ServiceProcess) -> dict[str, float]:
-    lines = (line.split() for line in service.http.get("/metrics").text.splitlines() if not line.startswith("#"))
-    return {name: float(value) for name, value in lines if name.startswith("taugate_")}
-
-
-def ask(service: ServiceProcess, labelled: list[tuple[str, str]], judge: ServiceProcess) -> None:
+def ask_and_judge(service: ServiceProcess, labelled: list[tuple[str, str]], judge: ServiceProcess) -> None:
     """Ask, and tell `judge`, which may be another replica, of every relevant result."""
     relevant = []
     for start in range(0, len(labelled), 50):
@@ -55,7 +68,7 @@ def ask(service: ServiceProcess, labelled: list[tuple[str, str]], judge: Service
 
 
 def counts(service: ServiceProcess, name: str) -> float:
-    return gauges(service).get(name, 0.0)
+    return service.metrics().get(name, 0.0)
 
 
 @pytest.mark.slow
@@ -70,8 +83,8 @@ def test_replica_counters_add_up_in_prometheus(
         replicas = (first.ready(), second.ready())
         # Not alike: the first answers questions that are not in the sample as well.
         strange = [(f"{text} and what else is there", document) for text, document in labelled[:150]]
-        ask(first, labelled[:250] + strange, judge=second)
-        ask(second, labelled[250:], judge=first)
+        ask_and_judge(first, labelled[:250] + strange, judge=second)
+        ask_and_judge(second, labelled[250:], judge=first)
         queries = (250 + len(strange), len(labelled) - 250)
         for service, own in zip(replicas, queries, strict=True):
             until(lambda service=service, own=own: counts(service, SEEN.format("topk")) == 5 * own)
@@ -126,3 +139,89 @@ def test_forged_replies_in_redis_are_ignored(releases: Path, redis: RedisProcess
             redis.client.hset(bucket, f"{number:032x}", shown)
             judged = {"query_id": f"{number:032x}", "document_id": result["id"], "relevant": True}
             assert service.http.post("/feedback", json=judged).status_code == status
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "queries.jsonl"
+
+
+@pytest.fixture
+def workers(releases: Path, log: Path) -> Iterator[FastDriftService]:
+    with FastDriftService(releases, forked=False, TAUGATE_WORKERS="2", TAUGATE_QUERY_LOG=str(log)) as service:
+        service.ready()
+        until(lambda: service.log().count('"ready"') == 2)
+        yield service
+
+
+@contextmanager
+def only(worker: int, service: FastDriftService) -> Iterator[None]:
+    """The others stand still, for less time than their supervisor bears."""
+    others = [pid for pid in pids(service) if pid != worker]
+    for pid in others:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in others:
+            os.kill(pid, signal.SIGCONT)
+
+
+def batch(service: FastDriftService, texts: list[str]) -> list[dict]:
+    """On one connection of its own."""
+    answer = httpx.post(f"http://127.0.0.1:{service.port}/search/batch", json={"queries": texts}, timeout=30)
+    return [reply["drift"] for reply in answer.json()["responses"]]
+
+
+@pytest.mark.slow
+def test_workers_raise_alarm_as_one_process(workers: FastDriftService, release: Release, log: Path) -> None:
+    needed = queries_until_alarm(release)
+    questions = foreign_queries(needed)
+    both = pids(workers)
+    assert len(both) == 2
+    for start in range(0, needed - 1, 64):
+        with only(both[start // 64 % 2], workers):
+            replies = batch(workers, questions[start : min(start + 64, needed - 1)])
+        assert replies == [NO_ALARM] * len(replies)
+    until(lambda: count_logged(log) == needed - 1)
+    assert set(by_signal(workers, "alarm").values()) == {0}
+    assert metrics(workers)["shared"] == 1
+    assert batch(workers, questions[-1:]) == [NO_ALARM]
+    for worker in both:
+
+        def says_so(worker: int = worker) -> bool:
+            with only(worker, workers):
+                return SIGNAL in ask(workers, "permit")["drift"]["signals"]
+
+        until(says_so)
+    assert by_signal(workers, "alarm")[SIGNAL] == 1
+    assert metrics(workers)["blocks_total"] == 1
+    assert metrics(workers)["shared"] == 1
+
+
+@pytest.mark.slow
+def test_replacement_workers_take_over_alarm(workers: FastDriftService) -> None:
+    for start in range(0, 640, 64):
+        batch(workers, foreign_queries(64, first=start))
+    # A worker that cannot lock the file in time tells the others with its next update; until then only it knows.
+    until(lambda: by_signal(workers, "alarm")[SIGNAL] == 1 and metrics(workers)["shared"] == 1)
+    before = pids(workers)
+    for pid in before:
+        os.kill(pid, signal.SIGKILL)
+    until(lambda: len(pids(workers)) == 2 and not {*pids(workers)} & {*before})
+    until(lambda: SIGNAL in ask(workers, "permit")["drift"]["signals"])
+
+
+def test_repeated_queries_raise_no_alarm(releases: Path, tmp_path: Path) -> None:
+    log = tmp_path / "queries.jsonl"
+    with FastDriftService(releases, TAUGATE_QUERY_LOG=str(log)) as service:
+        service.ready()
+        for asked in (foreign_queries(1) * 5000, foreign_queries(10, first=1) * 500):
+            assert all(drift == NO_ALARM for drift in send(service, asked))
+        until(lambda: count_logged(log) == 10_000)
+        assert told(service) == NO_ALARM
+        assert metrics(service)["blocks_total"] == 0
+        assert set(by_signal(service, "alarm").values()) == {0}
+        assert all(0 <= evidence < 1e-9 for evidence in by_signal(service, "evidence").values())
+        send(service, foreign_queries(500, first=11))
+        until(lambda: told(service)["alarm"])

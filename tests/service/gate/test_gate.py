@@ -1,4 +1,4 @@
-"""POST /gate and /gate/batch, from the point of view of clients."""
+"""/gate, /gate/batch and /gate/golden, from the point of view of clients."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -157,14 +157,12 @@ def test_traffic_is_in_the_metrics_and_the_log(
         service.ready()
         replies = [gate(service, **query).json() for query in queries]
         gate(service, results=[])
-        metrics = dict(
-            line.rsplit(" ", 1) for line in service.http.get("/metrics").text.splitlines() if not line.startswith("#")
-        )
+        metrics = service.metrics()
         service.stop()
     kept = sum(len(reply["results"]) for reply in replies)
-    assert float(metrics['taugate_results_total{outcome="kept"}']) == kept
-    assert float(metrics['taugate_empty_responses_total{reason="no_results"}']) == 1
-    assert metrics["taugate_roe"] == metrics["taugate_canary_timestamp_seconds"] == "NaN"
+    assert metrics['taugate_results_total{outcome="kept"}'] == kept
+    assert metrics['taugate_empty_responses_total{reason="no_results"}'] == 1
+    assert np.isnan([metrics["taugate_roe"], metrics["taugate_canary_timestamp_seconds"]]).all()
 
     lines = [line.record for line in read_query_log([log]) if isinstance(line.record, LoggedQuery)]
     assert [line.query for line in lines[:-1]] == [hashed(query["query"]) for query in queries]
@@ -200,3 +198,81 @@ def test_scores_of_a_result_are_limited(gate_service: ServiceProcess) -> None:
     for number in (1001, 40_000):
         result = {"id": "a", "score": 1, "scores": {f"n{place}": 0.5 for place in range(number)}}
         assert gate(gate_service, results=[result]).json()["error"]["message"].startswith("results.0")
+
+
+@pytest.fixture(scope="module")
+def golden(gate_service: ServiceProcess, queries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The golden questions with the results of the calibrated retriever."""
+    by_text = {query["query"]: query["results"] for query in queries}
+    questions = gate_service.http.get("/gate/golden").json()["queries"]
+    return [{"query_id": question["query_id"], "results": by_text[question["query"]]} for question in questions]
+
+
+def check(
+    service: ServiceProcess, golden: list[dict[str, Any]], change: Callable[[Results], Results]
+) -> httpx.Response:
+    queries = [answer | {"results": change(answer["results"])} for answer in golden]
+    return service.http.post("/gate/golden", json={"queries": queries})
+
+
+def test_same_retriever_passes(gate_service: ServiceProcess, golden: list[dict[str, Any]]) -> None:
+    reply = check(gate_service, golden, lambda results: results)
+    assert (reply.status_code, reply.json()["moved"]) == (200, 0)
+    assert reply.json()["returned"] == reply.json()["recorded"] == 5 * len(golden)
+
+
+def test_missing_documents_pass_if_few(gate_service: ServiceProcess, golden: list[dict[str, Any]]) -> None:
+    reply = check(gate_service, golden, lambda results: results[:2] + results[3:])
+    assert (reply.status_code, reply.json()["returned"]) == (200, 4 * len(golden))
+
+
+def _other_k(results: Results) -> Results:
+    return [result | {"score": 1 / (20 + rank)} for rank, result in enumerate(results, start=1)]
+
+
+def _other_model(results: Results) -> Results:
+    return [result | {"scores": {"cosine": 0.8 * result["scores"]["cosine"]}} for result in results]
+
+
+def _other_collection(results: Results) -> Results:
+    return [result | {"id": f"{result['id']}-copy"} for result in results]
+
+
+OTHER: dict[str, tuple[Callable[[Results], Results], str]] = {
+    "other k of the fusion": (_other_k, "scores moved by 0.029 (tolerance "),
+    "scores times ten": (
+        lambda results: [result | {"score": 10 * result["score"]} for result in results],
+        "scores moved",
+    ),
+    "other model": (_other_model, "scores cosine moved by"),
+    "no component": (
+        lambda results: [result | {"scores": None} for result in results],
+        "no result has the score cosine",
+    ),
+    "other collection": (_other_collection, "0 of"),
+}
+
+
+@pytest.mark.parametrize("name", OTHER)
+def test_changed_retriever_is_refused(gate_service: ServiceProcess, golden: list[dict[str, Any]], name: str) -> None:
+    change, sentence = OTHER[name]
+    reply = check(gate_service, golden, change)
+    assert (reply.status_code, reply.json()["error"]["code"]) == (409, "other_retriever")
+    assert reply.json()["error"]["message"].startswith(sentence)
+
+
+def test_missing_question_is_named(gate_service: ServiceProcess, golden: list[dict[str, Any]]) -> None:
+    reply = check(gate_service, golden[1:], lambda results: results)
+    assert (reply.status_code, reply.json()["error"]["code"]) == (422, "invalid")
+    assert golden[0]["query_id"] in reply.json()["error"]["message"]
+
+
+def test_unsupported_method_lists_all_methods_of_the_path(gate_service: ServiceProcess) -> None:
+    reply = gate_service.http.put("/gate/golden")
+    assert (reply.status_code, reply.headers["allow"]) == (405, "GET, HEAD, POST")
+    assert gate_service.http.head("/gate/golden").status_code == 200
+
+
+def test_searched_release_has_no_golden_questions(service: ServiceProcess) -> None:
+    reply = service.http.get("/gate/golden")
+    assert (reply.status_code, reply.json()["error"]["code"]) == (409, "unsupported_by_release")

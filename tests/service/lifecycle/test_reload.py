@@ -1,24 +1,42 @@
 """A new current release replaces the active one between two requests, or nothing changes."""
 
+import asyncio
 import json
+import os
 import re
 import signal
 import threading
 import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 
 import httpx
 import pytest
 from prometheus_client.utils import floatToGoString
 
 from taugate.registry.promotion import promote
+from taugate.registry.transfer import promote_remote, push
 from taugate.release.layout import MANIFEST
 from taugate.retrieval.reader import load
+from taugate.service.app import create_app
 from taugate.service.drift.alarms import similarity_buckets
+from taugate.service.settings import Settings
 from tests.prometheus_process import until
+from tests.service.access.files import OPS, bearer, entry
 from tests.service.conftest import Two
 from tests.service.drift.traffic import FastDriftService
+from tests.service.inprocess import serving, status
+from tests.service.inprocess import until as until_in_process
 from tests.service.test_metrics import scrape
 from tests.service_process import ServiceProcess
+
+ADMIN, SEARCH = ({"Authorization": f"Bearer {name}-key"} for name in ("admin", "search"))
+KEYS = {
+    "TAUGATE_KEYS": json.dumps(
+        [entry("admin-key", "admin", "admin", "search", "metrics"), entry("search-key", "app", "search")]
+    )
+}
 
 
 def in_service(service: ServiceProcess) -> str:
@@ -171,19 +189,27 @@ def test_requests_never_fail_during_reload(two: Two) -> None:
 
 def buckets(service: ServiceProcess) -> set[str]:
     """Bounds of the similarities, from whichever worker is asked."""
-    text = httpx.get(f"http://127.0.0.1:{service.port}/metrics", timeout=30).text
+    text = httpx.get(f"http://127.0.0.1:{service.port}/metrics", headers=ADMIN, timeout=30).text
     return set(re.findall(r'taugate_similarity_bucket{le="([^"]*)",set="topk"}', text))
 
 
 @pytest.mark.slow
-def test_sighup_reloads_all_workers(two: Two) -> None:
+def test_reload_reaches_all_workers(two: Two) -> None:
+    """By a signal, and by a request to any of them."""
     url = "http://127.0.0.1:{}/search"
 
     def ask(service: ServiceProcess) -> None:
         for number in range(20):
-            httpx.post(url.format(service.port), json={"query": f"permit {number}"}, timeout=30).raise_for_status()
+            body = {"query": f"permit {number}"}
+            httpx.post(url.format(service.port), json=body, headers=ADMIN, timeout=30).raise_for_status()
 
-    with FastDriftService(two.folder, TAUGATE_WORKERS="2") as service:
+    def served_by() -> set[str]:
+        """What the workers serve: each of eight connections goes to any of them."""
+        ready = f"http://127.0.0.1:{service.port}/readyz"
+        return {httpx.get(ready, timeout=30).json()["release"] for _ in range(8)}
+
+    with FastDriftService(two.folder, TAUGATE_WORKERS="2", **KEYS) as service:
+        service.http.headers.update(ADMIN)
         service.ready()
         ask(service)
         until(lambda: buckets(service))
@@ -191,13 +217,7 @@ def test_sighup_reloads_all_workers(two: Two) -> None:
         promote(two.folder, two.new)
         reload_by_signal(service)
 
-        def all_new() -> bool:
-            names = set()
-            for _ in range(8):  # a connection each, which any of them takes
-                names.add(httpx.get(f"http://127.0.0.1:{service.port}/readyz", timeout=30).json()["release"])
-            return names == {two.new}
-
-        until(all_new)
+        until(lambda: served_by() == {two.new})
         series = scrape(service)
         assert [key.count(two.new) for key in series if key.startswith("taugate_release_info")] == [1]
         ask(service)
@@ -205,5 +225,83 @@ def test_sighup_reloads_all_workers(two: Two) -> None:
         # A worker that is loading takes no connection, so the other one may have answered all eight of them.
         until(lambda: set() < buckets(service) <= {*bounds, "+Inf"})
         assert buckets(service) != before
+        promote(two.folder, two.old)
+        assert service.http.post("/admin/reload").json()["release"] == two.old
+        until(lambda: served_by() == {two.old})
         code, _ = service.stop()
     assert code == 0
+
+
+def test_reload_needs_admin_key_and_names_releases(two: Two) -> None:
+    with ServiceProcess(two.folder, **KEYS) as service:
+        service.ready()
+        promote(two.folder, two.new)
+        for headers, status in (({}, 401), (SEARCH, 403)):
+            assert service.http.post("/admin/reload", headers=headers).status_code == status
+            assert in_service(service) == two.old
+        reply = service.http.post("/admin/reload", headers=ADMIN)
+        expected = {"status": "loaded", "release": two.new, "previous": two.old, "shadow": None}
+        assert (reply.status_code, reply.json()) == (200, expected)
+        assert service.http.get("/readyz").json()["release"] == two.new
+        (two.folder / "shadow").write_text(f"{two.old}\n")
+        expected = {"status": "unchanged", "release": two.new, "previous": two.new, "shadow": two.old}
+        assert service.http.post("/admin/reload", headers=ADMIN).json() == expected
+        (two.folder / "current").write_text(f"{two.old}\n")
+        (two.folder / two.old / MANIFEST).write_bytes(b"[]")
+        reply = service.http.post("/admin/reload", headers=ADMIN)
+        error = reply.json()["error"]
+        assert (reply.status_code, error["code"]) == (409, "reload_failed")
+        assert error["message"].startswith(f"{two.new} remains in service: ")
+        assert MANIFEST in error["message"]
+        assert in_service(service) == two.new
+
+
+def reloaded(settings: Settings, meanwhile: Callable[[], None]) -> httpx.Response:
+    """The answer to a reload after something has happened; the release in service is the same before and after."""
+
+    async def scenario() -> httpx.Response:
+        async with serving(create_app(settings)) as http:
+            await until_in_process(lambda: status(http, "/readyz", 200))
+            before = (await http.get("/readyz")).json()
+            meanwhile()
+            reply = await http.post("/admin/reload", headers=bearer(OPS))
+            assert (await http.get("/readyz")).json() == before
+            return reply
+
+    return asyncio.run(scenario())
+
+
+def keyed(releases: Path | str, copy: Path) -> Settings:
+    return Settings(releases=releases, releases_copy=copy, keys=json.dumps([entry(OPS, "ops", "admin")]))
+
+
+def test_named_pipe_as_pointer_fails_reload(two: Two, tmp_path: Path) -> None:
+    url, current = f"file://{tmp_path}/store", tmp_path / "store" / "current"
+    push(two.folder / two.old, url)
+    promote_remote(url, two.old)
+
+    def pipe() -> None:
+        """Of which a reader would get the id of the release in service, so that no test waits."""
+        current.unlink()
+        os.mkfifo(current)
+
+        def write() -> None:
+            with suppress(OSError):
+                current.write_text(two.old)
+
+        threading.Thread(target=write, daemon=True).start()
+
+    reply = reloaded(keyed(url, tmp_path / "copy"), pipe)
+    assert (reply.status_code, reply.json()["error"]["code"]) == (409, "reload_failed")
+    assert f"{two.old} remains in service: {url}/current" in reply.json()["error"]["message"]
+    assert "not a plain file" in reply.json()["error"]["message"]
+
+
+def test_non_utf8_file_name_fails_reload(two: Two, tmp_path: Path) -> None:
+    def stray() -> None:
+        promote(two.folder, two.new)
+        Path(os.fsdecode(os.fsencode(two.folder / two.new) + b"/\xff")).touch()
+
+    reply = reloaded(keyed(two.folder, tmp_path / "copy"), stray)
+    assert (reply.status_code, reply.json()["error"]["code"]) == (409, "reload_failed")
+    assert rf"{two.new}/\udcff: not part of this release; remove it" in reply.json()["error"]["message"]

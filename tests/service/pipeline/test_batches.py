@@ -1,12 +1,25 @@
 """Queries that arrive during a batch form the next one; none waits without need, and none is lost."""
 
+import ast
 import asyncio
+import inspect
+import threading
 from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import FrozenInstanceError
+from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
+from fastapi import FastAPI
 
+from taugate.retrieval.query import Query
 from taugate.service.errors import NotReady
+from taugate.service.pipeline import queue
+from taugate.service.pipeline.queue import SearchQueue
 from taugate.service.pipeline.search import SearchPipeline
+from tests.service.inprocess import Gated, depth, depth_is, until, with_gate
 from tests.service.pipeline.scripted import PATIENCE, Item, Script
 
 Scenario = Callable[[Script, SearchPipeline], Awaitable[None]]
@@ -167,3 +180,131 @@ def test_closing_finishes_batch_and_fails_waiting_queries() -> None:
             await waiting
 
     assert run(scenario, max_tokens=1).numbers() == [[1]]
+
+
+THREADS, EACH, MOST = 8, 500, 7
+
+
+def test_queries_are_searched_once() -> None:
+    done: list[Any] = []
+    sizes: list[int] = []
+    working = threading.Lock()
+    encoded = SearchQueue(MOST)
+
+    def search(thread: int) -> None:
+        for number in range(EACH):
+            queries: list[Any] = [thread * EACH + number]
+            for group in encoded.drain(queries):
+                assert working.acquire(blocking=False), "two at work"
+                done.extend(group)
+                sizes.append(len(group))
+                working.release()
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        list(pool.map(search, range(THREADS)))
+    assert sorted(done) == list(range(THREADS * EACH))
+    assert max(sizes) <= MOST
+
+
+def test_draining_thread_takes_queries_of_others() -> None:
+    entered, go_on = threading.Event(), threading.Event()
+    groups: list[tuple[str, list[Any]]] = []
+    encoded = SearchQueue(10)
+
+    def search(queries: list[Any]) -> None:
+        for group in encoded.drain(queries):
+            groups.append((threading.current_thread().name, [*group]))
+            entered.set()
+            assert go_on.wait(10)
+
+    first = threading.Thread(target=search, args=([1],), name="first")
+    first.start()
+    assert entered.wait(10)
+    search([2, 3])
+    search([4])
+    assert groups == [("first", [1])], "returned without waiting"
+    go_on.set()
+    first.join(10)
+    assert groups == [("first", [1]), ("first", [2, 3, 4])]
+
+
+async def _queued() -> queue.QueuedQuery:
+    return queue.QueuedQuery(Query("a", 1), None, lambda *_: None)  # type: ignore[arg-type, return-value]  # not called
+
+
+def test_queued_query_cannot_be_changed() -> None:
+    queued = asyncio.run(_queued())
+    with pytest.raises(FrozenInstanceError):
+        queued.vector = None  # type: ignore[misc]
+
+
+def test_queues_know_no_reply_form() -> None:
+    imported = [
+        (getattr(node, "module", ""), name.name)
+        for node in ast.walk(ast.parse(inspect.getsource(queue)))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name in node.names
+    ]
+    ours = [name for name in imported if "taugate.service.pipeline" in ".".join(name)]
+    assert ours == [("taugate.service.pipeline.record", "SearchRecord")]
+
+
+QUERY = {"query": "permit"}
+
+
+def check(reply: httpx.Response, status: int, code: str) -> None:
+    assert (reply.status_code, reply.json()["error"]["code"]) == (status, code)
+    assert reply.json()["error"]["request_id"] == reply.headers["X-Request-ID"]
+
+
+def test_full_queue_refuses_at_once(releases: Path) -> None:
+    async def scenario(http: httpx.AsyncClient, retriever: Gated, app: FastAPI) -> None:
+        first = asyncio.create_task(http.post("/search/batch", json={"queries": ["permit", "fence"]}))
+        await until(lambda: depth_is(http, 2))
+        over = await http.post("/search/batch", json={"queries": ["roof", "wall"]})
+        check(over, 429, "overloaded")
+        assert int(over.headers["Retry-After"]) >= 1
+        assert await depth(http) == 2
+        last = asyncio.create_task(http.post("/search", json={"query": "garage"}))
+        await until(lambda: depth_is(http, 3))
+        check(await http.post("/search", json={"query": "shed"}), 429, "overloaded")
+        assert not first.done()  # the gate is still closed: the refusals waited for nothing
+        retriever.gate.set()
+        assert [(await first).status_code, (await last).status_code] == [200, 200]
+        await until(lambda: depth_is(http, 0))
+        assert len(retriever.seen) == 3
+
+    with_gate(releases, scenario, queue_limit=3, max_batch=3)
+
+
+def test_deadline_ends_waiting_queries(releases: Path) -> None:
+    async def scenario(http: httpx.AsyncClient, retriever: Gated, app: FastAPI) -> None:
+        at_work = asyncio.create_task(http.post("/search", json=QUERY))
+        await until(lambda: depth_is(http, 1))
+        waiting = await http.post("/search", json={"query": "never its turn"})
+        first = await at_work
+        check(first, 504, "deadline_exceeded")
+        check(waiting, 504, "deadline_exceeded")
+        assert "300 ms" in first.json()["error"]["message"]
+        retriever.gate.set()
+        await until(lambda: depth_is(http, 0))
+        assert retriever.seen == ["permit"]  # who gave up before its turn cost nothing
+        assert (await http.post("/search", json=QUERY)).status_code == 200
+
+    with_gate(releases, scenario, deadline_ms=300)
+
+
+def test_internal_error_hides_details(releases: Path) -> None:
+    async def scenario(http: httpx.AsyncClient, retriever: Gated, app: FastAPI) -> None:
+        retriever.error = RuntimeError("secret")
+        retriever.gate.set()
+        for path, body in (("/search", QUERY), ("/search/batch", {"queries": ["permit"] * 3})):
+            reply = await http.post(path, json=body)
+            check(reply, 500, "internal")
+            assert not any(word in reply.text for word in ("secret", "RuntimeError", "Traceback", "permit"))
+        await until(lambda: depth_is(http, 0))
+        retriever.error = None
+        assert (await http.post("/search", json=QUERY)).status_code == 200
+        assert 'taugate_requests_total{code="500",route="/search"} 1.0' in (await http.get("/metrics")).text
+
+    with_gate(releases, scenario)

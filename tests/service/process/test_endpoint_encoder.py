@@ -15,6 +15,7 @@ from taugate.cli.main import main
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from tests.embedding_server import EmbeddingServer, embedding_server
 from tests.language_model import slow, status
+from tests.sample_part import write_part
 from tests.service_process import ServiceProcess
 
 _QUERY = "What does a building permit cost?"
@@ -38,7 +39,8 @@ class Behind:
 def _calibrated(sample: Path, encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Behind]:
     loaded, releases = ExportedEncoder.load(encoder), tmp_path_factory.mktemp("behind")
     with embedding_server(lambda texts: loaded.encode(texts, "query")) as server:
-        command = ["calibrate", str(sample), "--releases", str(releases), "--encoder", f"openai:{server.url}"]
+        part = write_part(sample, tmp_path_factory.mktemp("data") / "part", 120)
+        command = ["calibrate", str(part), "--releases", str(releases), "--encoder", f"openai:{server.url}"]
         assert main([*command, "--model", "m", "--yes"]) == 0
         yield Behind(releases, server)
 

@@ -17,7 +17,6 @@ import pytest
 from taugate.service.metrics import SHARED_FOLDER
 from taugate.service.workers import _run_worker
 from tests.prometheus_process import until
-from tests.service.drift.traffic import FastDriftService
 from tests.service.test_metrics import scrape
 from tests.service_process import ServiceProcess
 
@@ -165,39 +164,3 @@ def test_worker_killed_at_start_is_replaced(releases: Path, crash: tuple[Path, d
         service.ready()
         assert service.log().count("worker died; starting another") == 1
         until(lambda: service.log().count('"ready"') == WORKERS)
-
-
-@pytest.mark.slow
-def test_drift_combines_all_workers(releases: Path) -> None:
-    with FastDriftService(releases, TAUGATE_WORKERS="2") as process:
-        service = process.ready()
-        for number in range(40):
-            with httpx.Client(base_url=service.http.base_url) as client:  # a connection each, so that both have some
-                client.post("/search", json={"query": f"What does permit {number} cost?"})
-
-        def told() -> str:
-            return service.http.get("/metrics").text
-
-        until(lambda: 'taugate_similarity_count{set="topk"} 200.0' in told())
-        assert 'taugate_similarity_count{set="random"} 160.0' in told()
-        assert told().count('taugate_drift_alarm{signal="topk_similarity"}') == 1
-
-
-@pytest.mark.slow
-def test_judgement_counts_once_across_workers(releases: Path) -> None:
-    with ServiceProcess(releases, TAUGATE_WORKERS="2") as process:
-        service = process.ready()
-        until(lambda: service.log().count('"ready"') == 2)
-        url = f"http://127.0.0.1:{service.port}"
-        replies = [
-            httpx.post(f"{url}/search", json={"query": f"permit {n}", "threshold": -2}).json() for n in range(30)
-        ]
-        told = [
-            [httpx.post(f"{url}/feedback", json=judged).json().get("status") for _ in range(3)]
-            for judged in (
-                {"query_id": reply["query_id"], "document_id": reply["results"][0]["id"], "relevant": True}
-                for reply in replies
-            )
-        ]
-        assert told == [["accepted", "repeated", "repeated"]] * 30
-        assert dict(scrape(service))["taugate_feedback_total{relevant}"] == 30

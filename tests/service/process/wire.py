@@ -61,6 +61,5 @@ def error(reply: bytes) -> tuple[int, str]:
 
 
 def refused(service: ServiceProcess, reason: str) -> float:
-    lines = httpx.get(f"http://127.0.0.1:{service.port}/metrics").text.splitlines()  # no connection that was idle
-    (value,) = (line.rsplit(" ", 1)[1] for line in lines if f'taugate_refused_total{{reason="{reason}"}}' in line)
-    return float(value)
+    text = httpx.get(f"http://127.0.0.1:{service.port}/metrics").text  # no connection that was idle
+    return float(text.partition(f'taugate_refused_total{{reason="{reason}"}} ')[2].split()[0])

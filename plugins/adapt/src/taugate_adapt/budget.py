@@ -17,14 +17,14 @@ from taugate.release.encoder import Role
 from taugate.retrieval.documents.store import DocumentStore
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate_adapt.encoder_trainer import EncoderTrainer
-from taugate_adapt.pairs import AdaptationQueries
-from taugate_adapt.parts import TRAIN
+from taugate_adapt.pairs import TRAIN, AdaptationQueries
 from taugate_adapt.recipes import LearnedRecipes
-from taugate_adapt.settings import AdaptationSettings, Recipe
-from taugate_adapt.training.plan import (
+from taugate_adapt.settings import (
     BATCHES,
     MIN_STEPS,
+    AdaptationSettings,
     NothingToLearn,
+    Recipe,
     StagePlan,
     TextSeconds,
     TimeBudget,

@@ -20,10 +20,9 @@ from taugate.release.adaptation import RecipeName, StageRecord
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.storage.folders import publish_folder, staging_folder
 from taugate_adapt.linear import LinearMap
-from taugate_adapt.parts import TRAIN
+from taugate_adapt.pairs import TRAIN
 from taugate_adapt.recipes import EncodedPairs, LearnedRecipes, TriedRecipe
-from taugate_adapt.settings import writing_to
-from taugate_adapt.training.plan import StagePlan
+from taugate_adapt.settings import StagePlan, writing_to
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -152,7 +151,7 @@ class EncoderTrainer:
 
         schedule = Schedule(stage_plan.steps, stage_plan.batch, RATES[stage])
         if stage == "pt":
-            from taugate_adapt.training.pretraining import corpus_sentences, pretrain
+            from taugate_adapt.training.fine_tuning import corpus_sentences, pretrain
 
             texts = [*corpus_sentences(self.pairs.corpus, self.pairs.queries.parts.passages(TRAIN))]
             return pretrain(model, self.base, texts, run, schedule)

@@ -22,8 +22,7 @@ from taugate.release.adaptation import RecipeName, RecipeTrial, TrainingRecord, 
 from taugate.retrieval.documents.store import DocumentStore
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate_adapt.linear import CENTRINGS, EXPONENTS, LinearMap, PrincipalComponents
-from taugate_adapt.pairs import AdaptationQueries, PairedTexts
-from taugate_adapt.parts import TRAIN
+from taugate_adapt.pairs import TRAIN, AdaptationQueries, PairedTexts
 from taugate_adapt.settings import Recipe
 
 _STREAM = 3  # random stream of the seed for the pairs of the adapter

@@ -34,15 +34,22 @@ from taugate.storage.files import write_synced
 from taugate_adapt import budget
 from taugate_adapt.decision import K, why_refused
 from taugate_adapt.encoder_trainer import check_weights
-from taugate_adapt.first_stage import FirstStage, random_pairs
 from taugate_adapt.folder import check_target, write_folder
-from taugate_adapt.pairs import MIN_QUERIES, AdaptationQueries
-from taugate_adapt.parts import TRAIN, UNSEEN, VALIDATION
-from taugate_adapt.reading import encode_pairs, load_base, read_splits, work_digest
-from taugate_adapt.settings import AdaptationSettings, sole_worker, writing_to
-from taugate_adapt.trained_rerankers import TRAINED, TrainedReranker
+from taugate_adapt.job import encode_pairs, load_base, read_splits, work_digest
+from taugate_adapt.pairs import MIN_QUERIES, TRAIN, UNSEEN, VALIDATION, AdaptationQueries
+from taugate_adapt.settings import (
+    MIN_STEPS,
+    SAFETY,
+    AdaptationSettings,
+    Pace,
+    StagePlan,
+    TimeBudget,
+    TrainingPlan,
+    sole_worker,
+    writing_to,
+)
+from taugate_adapt.trained_rerankers import TRAINED, FirstStage, TrainedReranker, random_pairs
 from taugate_adapt.training.cross_encoding import ScoredPairs
-from taugate_adapt.training.plan import MIN_STEPS, SAFETY, Pace, StagePlan, TimeBudget, TrainingPlan
 from taugate_adapt.training.run import Schedule, TrainingRun
 
 _PAD_MULTIPLE = 16  # tokens, as of pairs

@@ -13,7 +13,7 @@ from adapt_tests.conftest import adapt
 from taugate.cli import main as cli
 from taugate.storage.files import write_synced
 from taugate.storage.folders import exclusive_lock
-from taugate_adapt import encoder_trainer, reading
+from taugate_adapt import encoder_trainer, job
 from taugate_adapt import folder as folders
 from taugate_adapt.recipes import EncodedPairs
 from tests.calibration.commands import refusal
@@ -133,7 +133,7 @@ def test_missing_evaluation_split_names_option(refused: Refused, sample: Path, t
 def test_unwritable_target_is_refused_early(
     target: str, sample: Path, spoilt: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading, "read_dataset", None)
+    monkeypatch.setattr(job, "read_dataset", None)
     capfd.readouterr()
     assert cli.main(adapt(sample, spoilt, Path(target))) == 2
     (text,) = (line for line in capfd.readouterr().err.splitlines() if " is deprecated and " not in line)

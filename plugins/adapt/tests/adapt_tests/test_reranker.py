@@ -24,10 +24,10 @@ from taugate.retrieval.query import Query
 from taugate.retrieval.reader import load
 from taugate.retrieval.rerank.late_interaction import LateInteraction
 from taugate_adapt import trained_rerankers
+from taugate_adapt.settings import NothingToLearn
 from taugate_adapt.trained_rerankers import TRAINED, draw
 from taugate_adapt.training import cross_encoding
 from taugate_adapt.training.cross_encoding import ScoredPairs
-from taugate_adapt.training.plan import NothingToLearn
 from tests.calibration.commands import refusal
 
 pytestmark = pytest.mark.model

@@ -10,10 +10,9 @@ from taugate.calibration.progress import Job
 from taugate.errors import InputError
 from taugate.release.adaptation import RerankerStage
 from taugate_adapt import budget, reranker
-from taugate_adapt.parts import UNSEEN, VALIDATION
+from taugate_adapt.pairs import UNSEEN, VALIDATION
 from taugate_adapt.reranker import _Costs
-from taugate_adapt.settings import AdaptationSettings
-from taugate_adapt.training.plan import MIN_STEPS, TextSeconds
+from taugate_adapt.settings import MIN_STEPS, AdaptationSettings, TextSeconds
 
 STAGES: tuple[RerankerStage, ...] = ("rerank", "late-interaction")
 

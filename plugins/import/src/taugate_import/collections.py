@@ -12,8 +12,6 @@ from taugate.data.judgements import TEST
 from taugate.data.named import NamedData
 from taugate.errors import InputError
 
-_Row = Mapping[str, Any]
-
 
 def hugging_face(name: str) -> NamedData:
     """Read a folder or a repository of the hub, with the configurations of BEIR and MTEB.
@@ -23,17 +21,16 @@ def hugging_face(name: str) -> NamedData:
     from datasets import get_dataset_config_names, load_dataset
 
     has = get_dataset_config_names(name)
-    chosen = [next((each for each in names if each in has), None) for names in _CONFIGURATIONS]
-    if None in chosen[:2]:
+    corpus, queries, qrels = (next((each for each in names if each in has), None) for names in _CONFIGURATIONS)
+    if corpus is None or queries is None:
         raise InputError(f"it needs the configurations corpus and queries, and has {', '.join(has)}")
-    corpus, queries = (chain.from_iterable(load_dataset(name, part).values()) for part in chosen[:2])
-    qrels = load_dataset(name, chosen[2]) if chosen[2] else load_dataset(f"{name}-qrels")
+    judged = load_dataset(name, qrels) if qrels else load_dataset(f"{name}-qrels")
     return NamedData(
-        map(_document, corpus),
-        map(_query, queries),
+        _documents(chain.from_iterable(load_dataset(name, corpus).values())),
+        _queries(chain.from_iterable(load_dataset(name, queries).values())),
         {
-            split: [(str(row["query-id"]), str(row["corpus-id"]), int(row["score"])) for row in qrels[split]]
-            for split in qrels
+            split: [(str(row["query-id"]), str(row["corpus-id"]), int(row["score"])) for row in judged[split]]
+            for split in judged
         },
     )
 
@@ -48,15 +45,12 @@ def beir(name: str) -> NamedData:
 
     name, _, split = name.partition("/")
     folder = Path("datasets") / name
-    if folder.is_dir():
-        corpus, queries, qrels = GenericDataLoader(str(folder)).load(split or TEST)
-        rows = (
-            ({"_id": key} | row for key, row in corpus.items()),
-            ({"_id": key, "text": text} for key, text in queries.items()),
-        )
-    else:
-        *rows, qrels = HFDataLoader(f"BeIR/{name}").load(split or TEST)
-    return _split(*rows, qrels)
+    if not folder.is_dir():
+        corpus, queries, qrels = HFDataLoader(f"BeIR/{name}").load(split or TEST)
+        return NamedData(_documents(corpus), _queries(queries), _judged(qrels))
+    texts, queries, qrels = GenericDataLoader(str(folder)).load(split or TEST)
+    documents = ((key, row["title"] or "", row["text"]) for key, row in texts.items())
+    return NamedData(documents, queries.items(), _judged(qrels))
 
 
 def mteb(name: str) -> NamedData:
@@ -66,10 +60,11 @@ def mteb(name: str) -> NamedData:
     name, _, subset = name.partition("/")
     task: Any = package.get_task(name)
     task.load_data()
-    if not isinstance(getattr(task, "dataset", None), dict) or (subset or "default") not in task.dataset:
-        raise InputError(f"name one of its subsets after a slash: {', '.join(getattr(task, 'dataset', None) or ())}")
-    data = task.dataset[subset or "default"][task.eval_splits[0]]
-    return _split(data["corpus"], data["queries"], data["relevant_docs"])
+    subsets = getattr(task, "dataset", None) or {}
+    if (subset or "default") not in subsets:
+        raise InputError(f"name one of its subsets after a slash: {', '.join(subsets)}")
+    data = subsets[subset or "default"][task.eval_splits[0]]
+    return NamedData(_documents(data["corpus"]), _queries(data["queries"]), _judged(data["relevant_docs"]))
 
 
 def ir_datasets(name: str) -> NamedData:
@@ -78,8 +73,8 @@ def ir_datasets(name: str) -> NamedData:
 
     data: Any = package.load(name)
     return NamedData(
-        ({"_id": each.doc_id, "title": getattr(each, "title", ""), "text": _text(each)} for each in data.docs_iter()),
-        ({"_id": each.query_id, "text": each.default_text()} for each in data.queries_iter()),
+        ((each.doc_id, getattr(each, "title", ""), _text(each)) for each in data.docs_iter()),
+        ((each.query_id, each.default_text()) for each in data.queries_iter()),
         {TEST: [(each.query_id, each.doc_id, max(each.relevance, 0)) for each in data.qrels_iter()]},
     )
 
@@ -89,14 +84,19 @@ def _text(document: Any) -> str:  # noqa: ANN401 (a tuple of the collection)
     return str(document.text) if hasattr(document, "text") else str(document.default_text())
 
 
-def _split(corpus: Iterable[_Row], queries: Iterable[_Row], qrels: Mapping[str, Mapping[str, float]]) -> NamedData:
-    judged = [(query, document, int(grade)) for query, grades in qrels.items() for document, grade in grades.items()]
-    return NamedData(map(_document, corpus), map(_query, queries), {TEST: judged})
+def _documents(rows: Iterable[Any]) -> Iterable[tuple[str, str, str]]:
+    return ((_id(row), row.get("title") or "", row["text"] or "") for row in rows)
 
 
-def _document(row: _Row) -> dict[str, Any]:
-    return _query(row) | {"title": row.get("title") or ""}
+def _queries(rows: Iterable[Any]) -> Iterable[tuple[str, str]]:
+    return ((_id(row), row["text"]) for row in rows)
 
 
-def _query(row: _Row) -> dict[str, Any]:
-    return {"_id": str(row["_id"] if "_id" in row else row["id"]), "text": row["text"] or ""}
+def _id(row: Any) -> str:  # noqa: ANN401 (a dictionary of the package datasets)
+    return str(row["_id"] if "_id" in row else row["id"])
+
+
+def _judged(qrels: Mapping[str, Mapping[str, float]]) -> dict[str, list[tuple[str, str, int]]]:
+    return {
+        TEST: [(query, document, int(grade)) for query, grades in qrels.items() for document, grade in grades.items()]
+    }

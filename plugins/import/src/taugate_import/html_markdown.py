@@ -15,7 +15,7 @@ from lxml.html import defs
 from markdownify import MarkdownConverter
 
 from taugate.data.parsed import UnreadableFile
-from taugate_import.scripts import SOFT_HYPHEN, Script, script_text, set_apart
+from taugate_import.word_share import SOFT_HYPHEN, Script, script_text, set_apart
 
 _NAME = r"[a-zA-Z][^\s/>\"'<=]*"
 # A quoted value ends where a tag can continue. If it does not, a quotation mark is missing.

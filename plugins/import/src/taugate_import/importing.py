@@ -20,10 +20,8 @@ from taugate.retrieval.documents.store import MAX_FIELDS, MAX_TAGS, MetadataValu
 from taugate.retrieval.documents.visible_text import has_visible_text
 from taugate.storage.files import atomic_write
 from taugate.storage.folders import make_folder
-from taugate_import.chunker import Chunker
-from taugate_import.documents import ImportedDocument, PassageIds
-from taugate_import.files import ALSO, Copies, UnreadFiles, documents_of_files
-from taugate_import.source_files import FileNote, Skipped
+from taugate_import.chunker import Chunker, ImportedDocument, PassageIds
+from taugate_import.files import ALSO, Copies, FileNote, Skipped, UnreadFiles, documents_of_files
 from taugate_import.target import (
     PARTIAL,
     RECORD,

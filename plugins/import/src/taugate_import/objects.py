@@ -12,10 +12,9 @@ from taugate.errors import InputError
 from taugate.retrieval.documents.store import MetadataValue
 from taugate.retrieval.documents.visible_text import has_visible_text
 from taugate_import import OVERLAP_TOKENS
-from taugate_import.chunker import Chunker
-from taugate_import.documents import ImportedDocument
+from taugate_import.chunker import Chunker, ImportedDocument
+from taugate_import.files import Skipped, document_id
 from taugate_import.importing import ImportPlan, ImportResult, import_corpus
-from taugate_import.source_files import Skipped, document_id
 from taugate_import.target import ImportRecord, SourceQueries
 from taugate_import.values import metadata_value
 

@@ -16,8 +16,8 @@ import lxml.etree
 from taugate.data.parsed import ParsedDocument, ParsedFile, UnreadableFile
 from taugate.retrieval.documents.store import MetadataValue
 from taugate_import.html import parse_html
-from taugate_import.scripts import set_apart
 from taugate_import.values import split_tags
+from taugate_import.word_share import set_apart
 
 _MAX_UNPACKED = 512 << 20  # a small archive may unpack to any size
 _OLE = b"\xd0\xcf\x11\xe0"  # start of office files with a password, and of older formats

@@ -6,7 +6,7 @@ from typing import Any
 
 from taugate.data.parsed import ParsedFile, TextBuilder, UnreadableFile
 from taugate_import.office_package import Package, text_outside_tags
-from taugate_import.scripts import Script, join_scripts
+from taugate_import.word_share import Script, join_scripts
 
 Element = Any  # lxml has no public type for an element
 

@@ -28,8 +28,8 @@ from taugate.data.parsed import prose_document
 from taugate.data.queries import LOCK, QUERIES, qrels_bytes
 from taugate.errors import InputError
 from taugate.storage.files import atomic_write, set_mode, sync, sync_folder
-from taugate_import.documents import ImportedDocument
-from taugate_import.source_files import Skipped
+from taugate_import.chunker import ImportedDocument
+from taugate_import.files import Skipped
 
 RECORD = "import.json"  # how an imported data set was made
 

@@ -21,7 +21,7 @@ from taugate.data.parsed import ParsedFile, UnreadableFile
 from taugate_import.html_markdown import to_markdown
 from taugate_import.markdown import parse_markdown
 from taugate_import.office_package import Package, text_outside_tags
-from taugate_import.scripts import Script, join_scripts, linear_text
+from taugate_import.word_share import Script, join_scripts, linear_text
 
 Element = Any  # lxml has no public type for an element
 

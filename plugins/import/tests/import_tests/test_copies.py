@@ -11,7 +11,7 @@ import pytest
 from taugate.cli import main as cli
 from taugate.data.parsed import ParsedDocument, prose_document
 from taugate.retrieval.documents.store import MetadataValue
-from taugate_import.documents import ImportedDocument
+from taugate_import.chunker import ImportedDocument
 from taugate_import.files import Copies
 from taugate_import.importing import ImportPlan, ImportResult, import_corpus
 from taugate_import.target import ImportRecord, SourceQueries

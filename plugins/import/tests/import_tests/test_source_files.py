@@ -10,8 +10,7 @@ import pytest
 
 from taugate.data.corpus import read_corpus
 from taugate.data.judgements import CorpusIds
-from taugate_import.files import _day_modified, documents_of_files
-from taugate_import.source_files import Skipped, SourceFile, document_id, find_files
+from taugate_import.files import Skipped, SourceFile, _day_modified, document_id, documents_of_files, find_files
 
 from .test_import import corpus, imported
 

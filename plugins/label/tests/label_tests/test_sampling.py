@@ -1,11 +1,20 @@
 """The sample is random within strata, its weights add up, and estimates are unbiased, also if it is cut short."""
 
+import errno
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from label_tests.rounds import judged, passages, round_of, sampled
+from taugate.data.lines import LineError
+from taugate.errors import InputError
+from taugate.retrieval.documents.store import Document
+from taugate_label.page import segments
 from taugate_label.sample import ABOVE, BELOW, NEAR, outcome_deviations, strata_of, stratum_order, weights
+from taugate_label.session import Entry, Journal, open_journal, pair_of
 from taugate_label.verdicts import Verdicts
+from tests.storage.test_odd_volumes import remove_locks
 
 DECISIONS = np.array([[0.9, 0.2], [0.52, 0.1], [0.3, 0.2], [0.8, 0.49], [0.1, 0.05], [0.95, 0.9]], dtype=np.float32)
 
@@ -106,3 +115,93 @@ def test_joined_samples_are_unbiased() -> None:
         totals.append(sum(second.earlier.values()) + sum(item.weight for item in second.judged))
     assert np.allclose(totals, 60)
     assert abs(np.mean(shares) - HITS.mean()) < 4 * np.std(shares) / np.sqrt(len(shares))
+
+
+def judgement(pair: str, *, relevant: bool = True, at: float = 1.0) -> Entry:
+    return Entry(at=at, round=1, action="judge", query="q", document="d", pair=pair, relevant=relevant)
+
+
+def undo() -> Entry:
+    return Entry(at=2.0, round=1, action="undo")
+
+
+def test_journal_round_trip(tmp_path: Path) -> None:
+    path = tmp_path / "human" / "ana.jsonl"
+    skip = Entry(at=1.5, round=2, action="skip", query="q2")
+    with open_journal(path) as opened:
+        for entry in (judgement("a"), judgement("b", relevant=False), judgement("c"), undo(), skip):
+            opened.append(entry)
+    with open_journal(path) as opened:
+        assert opened.journal == Journal("ana", [judgement("a"), judgement("b", relevant=False), skip])
+        assert opened.journal.judgements() == {"a": True, "b": False}
+        assert (opened.journal.skipped(1), opened.journal.skipped(2)) == (set(), {"q2"})
+
+
+@pytest.mark.parametrize("torn", [b'{"at":1.0,"round":1,"act', b'{"a', b"{"])
+def test_journal_skips_a_torn_line(tmp_path: Path, torn: bytes) -> None:
+    path = tmp_path / "ana.jsonl"
+    with open_journal(path) as opened:
+        opened.append(judgement("a"))
+    path.write_bytes(path.read_bytes() + torn)
+    with open_journal(path) as opened:
+        assert opened.journal.judgements() == {"a": True}
+        opened.append(judgement("b"))
+    assert Journal.read(path).judgements() == {"a": True, "b": True}
+
+
+@pytest.mark.parametrize("line", ["<html>", "[]", '{"at": "now"}', '{"at":1.0,"round":1,"action":"sing"}'])
+def test_journal_refuses_a_foreign_line(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "ana.jsonl"
+    with open_journal(path) as opened:
+        opened.append(judgement("a"))
+    path.write_bytes(path.read_bytes() + line.encode() + b"\n")
+    with pytest.raises(LineError, match=r"ana.jsonl:2: not a key press of `taugate judge`; remove the line"):
+        Journal.read(path)
+
+
+def test_journal_is_locked_by_one_process(tmp_path: Path) -> None:
+    path = tmp_path / "ana.jsonl"
+    with open_journal(path), pytest.raises(InputError, match="ana is judging in another process"), open_journal(path):
+        pass
+    with open_journal(path):
+        pass
+
+
+def test_judgement_is_identified_by_texts() -> None:
+    assert pair_of("q", Document("1", "text")) == pair_of("q", Document("2", "text", None))
+    pairs = {pair_of("q", Document("1", "text", "title")), pair_of("q", Document("1", "title text"))}
+    assert len({*pairs, pair_of("q2", Document("1", "text")), pair_of("q", Document("1", "other"))}) == 4
+
+
+def test_volume_without_locks_holds_a_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    remove_locks(monkeypatch, errno.ENOLCK)
+    with open_journal(tmp_path / "ana.jsonl") as opened:
+        opened.append(judgement("a"))
+    assert Journal.read(tmp_path / "ana.jsonl").judgements() == {"a": True}
+
+
+@pytest.mark.parametrize(
+    ("text", "query", "marked"),
+    [
+        ("The Roof leaks; roofs do.", "a roof of the house", ["Roof"]),
+        ("Version 29 of it", "is it 29?", ["29"]),
+        ("BBR is law in the EU.", "is BBR law?", ["BBR"]),
+        ("BBR is a rule, pH a scale", "is bbr about ph", ["BBR", "pH"]),
+        ("the A4 page of it", "is it A4 or a5", ["A4"]),
+        ("IS IT THE ROOF", "is it the roof", ["ROOF"]),
+        ("is it the roof", "IS IT THE ROOF", ["roof"]),
+        ("屋根の雨漏りを直します", "雨漏りは直せますか", ["雨漏り"]),
+        ("我们保修三年", "保修多久", ["保修"]),
+        ("หลังคารั่วมาก", "ซ่อมหลังคา", ["หลังคา"]),
+        ("האחריות על הגג", "כמה זמן האחריות", ["האחריות"]),
+        ("छत की मरम्मत होगी", "मरम्मत कब", ["मरम्मत"]),
+        ("温水と水を使う", "水", ["水", "水"]),
+        ("ΑΠΟΘΗΚΗ ΑΘΗΝΑ", "Αθήνα", ["ΑΘΗΝΑ"]),
+        ("Kevlar™ here", "kevlar", ["Kevlar"]),
+        ("nothing in common", "屋根", []),
+    ],
+)
+def test_query_words_are_marked(text: str, query: str, marked: list[str]) -> None:
+    pieces = segments(text, query)
+    assert "".join(piece.text for piece in pieces) == text
+    assert [piece.text for piece in pieces if piece.matched] == marked

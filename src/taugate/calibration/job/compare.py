@@ -34,10 +34,9 @@ from taugate.calibration.comparison.measures import (
     measure_encoder,
 )
 from taugate.calibration.encoding.source import RequestedEncoder
-from taugate.calibration.formats import percent
 from taugate.calibration.job.calibration import CalibrationRequest, run_stages
 from taugate.calibration.job.release_stages import Calibration
-from taugate.calibration.progress import Job
+from taugate.calibration.progress import Job, percent
 from taugate.calibration.settings import CalibrationSettings
 from taugate.evidence.acceptance import RankingOutcomes
 from taugate.evidence.clusters import PerQuery, SamplingUnits
@@ -56,7 +55,7 @@ _AT_ONCE = 250  # bootstraps whose draws are in memory together
 _STREAM = 7  # random stream of the seed
 
 CONFIDENCE = 0.95
-_FASTER = 1.2  # as in gate/precision.py: more than the noise of timings on a busy machine
+_FASTER = 1.2  # as in acceptance/cheaper_search.py: more than the noise of timings on a busy machine
 
 MIN_ENCODERS = 3  # two points always correlate perfectly
 

@@ -3,20 +3,25 @@
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from taugate.calibration.study.study import Study
 from taugate.data.labelled_queries import LabelledQuery
-from taugate.evidence.abstention.refusal import share_at_most
+from taugate.evidence.abstention.refusal import ScoredQuestions, share_at_most
+from taugate.evidence.clusters import SamplingUnits
 from taugate.policy.arrays import Float32
 from taugate.policy.policy import POLICIES, Mask
 from taugate.policy.score_relevance import component_means
+from taugate.release import layout
+from taugate.release.evidence_file import AnswerableEvidence, EvidenceFile, QueryEvidence, QuestionEvidence
 from taugate.release.manifest import ReleaseManifest
 from taugate.release.outcome_records import PolicyRecord
 from taugate.release.queries import MAX_QUESTIONS, CalibrationQuestion, Outcomes, QuestionKind, Reference
 from taugate.release.records import CheckedAnswers
+from taugate.release.refusal_records import QuestionKind as RefusedKind
 
 # Enough to reveal a wrong encoder, index or retriever, few enough to run at every start (32 × 3 ms on 2 cores).
 _GOLDEN_QUERIES = 32
@@ -95,6 +100,14 @@ def query_outcomes(study: Study, policy: PolicyRecord) -> Outcomes:
         unanswerable=_digests(dataset.unanswerable),
         unanswerable_kept=queries.unanswerable_kept(policy.kind, policy.threshold).sum(axis=1),
     )
+
+
+def write_study(calibrated: Calibrated, release: Path) -> None:
+    """Write what every release keeps of its study: models, the reference of drift, outcomes and evidence."""
+    calibrated.write_models(release)
+    drift_reference(calibrated, calibrated.policy).save(release / layout.REFERENCE)
+    query_outcomes(calibrated, calibrated.policy).save(release / layout.OUTCOMES)
+    evidence_of(calibrated).save(release / layout.EVIDENCE)
 
 
 def golden_rows(members: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -236,3 +249,69 @@ def _share(calibrated: Calibrated, count: int) -> int:
 def _evenly(count: int, listed: int) -> NDArray[np.int64]:
     """Return `listed` of `count` positions, evenly spaced."""
     return np.unique(np.linspace(0, count - 1, num=listed).astype(np.int64))
+
+
+def evidence_of(calibrated: Calibrated) -> EvidenceFile:
+    """Collect what the figures of the manifest can be recomputed from."""
+    scored, search, refusal = calibrated.scored, calibrated.search, calibrated.refusal
+    judged, answering, count = scored.judged, scored.answering, len(scored.judged)
+    random = np.full(count, np.nan, dtype=np.float32)
+    for part in calibrated.parts.values():
+        random[part.members] = part.random_scores if len(part.random_scores) else np.nan
+    answerable = AnswerableEvidence(
+        cluster=search.units.clusters,
+        scores=judged.top.scores,
+        relevance=scored.relevance,
+        refusal=None if answering is None else answering.answerable,
+        role=_roles(calibrated),
+        grades=judged.grades,
+        ideal=judged.ideal,
+        document=None if judged.documents is None else judged.documents.numbers,
+        correct=judged.correct,
+        random=None if np.isnan(random).any() else random,
+    )
+    unanswerable = QueryEvidence(
+        cluster=search.cluster_ids[count:],
+        scores=scored.unanswerable.scores,
+        relevance=scored.unanswerable_relevance,
+        refusal=None if answering is None else answering.unanswerable,
+    )
+    chosen = None if refusal is None else refusal.evidence
+    planned = None if answering is None or answering.planned is None else float(answering.planned)
+    return EvidenceFile(
+        answerable=answerable,
+        unanswerable=unanswerable,
+        questions={kind: _question_evidence(questions) for kind, questions in _questions(calibrated).items()},
+        zero=scored.shares,
+        count_at_most=search.units.cap,
+        planned_rho=planned,
+        given_rho=chosen is not None and chosen.kept is not None and planned is None,
+    )
+
+
+def _roles(study: Study) -> str:
+    """Return the role of each answerable query, a letter each; see AnswerableEvidence."""
+    letters = np.full(len(study.scored.judged), "c")
+    if study.roles is not None:
+        letters[study.roles.fit] = "f"
+    if "heldout" in study.parts:
+        letters[study.parts["heldout"].members] = "h"
+    return "".join(letters)
+
+
+def _questions(calibrated: Calibrated) -> dict[RefusedKind, ScoredQuestions]:
+    """Return the questions that ρ is measured on; without ρ, those about other subjects with their best values."""
+    refusal = calibrated.refusal
+    if refusal is not None and refusal.evidence is not None:
+        return {**refusal.evidence.kinds}
+    if calibrated.corpus is None or not calibrated.corpus.dataset.off_topic:
+        return {}
+    estimated = calibrated.corpus.off_topic_relevance(calibrated.estimated)
+    values = POLICIES[calibrated.policy.kind].decide(calibrated.corpus.off_topic.top.scores, estimated)
+    units = SamplingUnits.from_clusters(calibrated.corpus.off_topic.clusters)
+    return {"off_topic": ScoredQuestions(values.max(axis=1), units, np.zeros(len(values), dtype=np.bool_))}
+
+
+def _question_evidence(questions: ScoredQuestions) -> QuestionEvidence:
+    fields = None if questions.fields is None else questions.fields.tolist()
+    return QuestionEvidence(questions.scores, questions.units.clusters, questions.chooses.astype(np.int8), fields)

@@ -1,4 +1,4 @@
-"""`taugate release list|show|verify|history`: the releases, their contents and their history."""
+"""`taugate release list|show|verify|history|diff`: the releases, their contents, their history and differences."""
 
 import dataclasses
 import sys
@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import cast
 
 import click
+import orjson
 from pydantic import ValidationError
 
-from taugate.cli.release.action import action, release_argument
+from taugate.cli.release import action, command, release_argument
 from taugate.cli.terminal.command import Option
 from taugate.cli.terminal.output import aligned, print_result, printable, say
-from taugate.errors import ReleaseError
+from taugate.errors import InputError, ReleaseError
 from taugate.policy.names import PLAIN, shown_tau
 from taugate.registry import history
 from taugate.registry.catalog import (
@@ -28,7 +29,8 @@ from taugate.registry.catalog import (
     summarize,
     unverified_manifest,
 )
-from taugate.release.layout import CURRENT, HISTORY, MANIFEST, SHADOW
+from taugate.release import check_certificate
+from taugate.release.layout import CURRENT, EVIDENCE, HISTORY, MANIFEST, SHADOW
 from taugate.release.records import CalibrationRecord
 from taugate.storage.files import Json
 
@@ -152,6 +154,33 @@ def verify_releases(releases: Path, id: str | None, trusted_keys: Path | None) -
     return 1 if failed else 0
 
 
+@action("check")
+@release_argument("the current one")
+def check_release(releases: Path, id: str | None) -> int:
+    """Verify a release, and recompute its figures from its evidence, with those that check_certificate.py leaves out.
+
+    The first figure that differs gives exit code 1.
+    """
+    from taugate.evidence.drawn import recompute_drawn  # these load NumPy, which the other actions do without
+    from taugate.release.verify import verify
+
+    release = find(releases, id)
+    manifest = verify(release)
+    figures, different = check_certificate.recompute(release)
+    if not different:
+        evidence = orjson.loads((release / EVIDENCE).read_bytes())
+        stated = {"roles": evidence["answerable"]["role"], **orjson.loads((release / MANIFEST).read_bytes())}
+        drawn = recompute_drawn(evidence, manifest)
+        different = [*check_certificate.unequal("manifest", drawn, stated)]
+        figures = [figures, drawn]
+    if different:
+        print_result(f"failed {release.name}")
+        say(f"taugate: {printable(different[0])}")
+        return 1
+    print_result(f"ok {release.name}: {check_certificate.leaves(figures)} figures are those of the evidence")
+    return 0
+
+
 @action("history")
 def show_history(releases: Path) -> int:
     """List every promotion and removal, oldest first, with user and time."""
@@ -180,3 +209,44 @@ def _event_line(event: history.Event, *, interrupted: bool) -> str:
     if interrupted:
         words.append("interrupted, without effect")
     return printable("  ".join(words))
+
+
+@action("diff")
+@click.argument(
+    "names", metavar="[A] B", nargs=-1, required=True, help="ids of the releases (default of A: the current one)"
+)
+def show_differences(releases: Path, names: tuple[str, ...]) -> int:
+    """Show the differences from release A to release B; the summaries of both go to stderr.
+
+    Of two runs, it also says whether the new retriever and its gate are as good, and which threshold keeps as much.
+    """
+    from taugate.calibration.report.compare import compare_releases, same_queries  # these load NumPy
+    from taugate.release.verify import verify
+
+    if len(names) > 2:
+        raise click.UsageError("give the ids of one or two releases")
+    folders = [find(releases, name) for name in (None, *names)[-2:]]
+    old, new = map(verify, folders)
+    for manifest in (old, new):
+        if manifest.summary is not None:
+            for line in (f"{manifest.release_id} is {manifest.state_in_words}", *manifest.summary.splitlines()):
+                say(printable(line))
+    rows = [(f"{row.group}: {row.label}", *row.cells()) for row in compare_releases(old, new)]
+    changed = [row for row in rows if row[1] != row[2]]
+    print_result("\n".join(aligned(changed, right=(1, 2, 3))) or "no difference")
+    if old.searchable is None and new.searchable is None:
+        from taugate.calibration.comparison.upgrade import Upgrade  # needs scipy, which the service does without
+
+        upgrade = Upgrade.between(*folders)
+        for sentence in [] if upgrade is None else upgrade.sentences():
+            print_result(sentence)
+    if not same_queries(old, new):
+        say("measured on different queries or documents: the differences include changes in the data")
+    return 0
+
+
+@command.command("correlations", hidden=True)
+@click.option("--releases")
+def show_correlations(releases: str | None) -> int:
+    """Say what has taken the place of this command."""
+    raise InputError("release correlations: now a table of `taugate compare`, with three encoders or more")

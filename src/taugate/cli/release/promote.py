@@ -9,7 +9,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from taugate.calibration.comparison.publish import PROVISIONAL, publish, report
-from taugate.cli.release.action import action, by_option, command, release_argument
+from taugate.cli.release import action, by_option, command, release_argument
 from taugate.cli.terminal.options import Appearance, Releases, command_of, option
 from taugate.cli.terminal.output import print_result, printable, say
 from taugate.cli.terminal.promotion import FORCE_HELP, PromotionOptions

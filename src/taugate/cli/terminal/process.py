@@ -13,6 +13,8 @@ import sys
 from contextlib import suppress
 from types import FrameType
 
+from taugate.errors import InputError
+
 READER_GONE = 141  # exit code that shells report for SIGPIPE
 
 INTERRUPTED = 130  # exit code
@@ -161,3 +163,17 @@ def _print_nothing(*_: object) -> None:
 def _leave(_number: int, _frame: FrameType | None) -> None:
     os.write(2, f"{MESSAGE}\n".encode())
     os._exit(INTERRUPTED)
+
+
+BY = "TAUGATE_BY"
+BY_HELP = "your name, or that of a job, for the history, which has user and host as well"
+_MAX_NAME = 200  # the name of a Kubernetes job has at most 63 characters
+
+
+def act_as(name: str | None) -> None:
+    """Record a name in the history with what this process does from now on."""
+    if name is not None and not 0 < len(name.strip()) <= _MAX_NAME:
+        raise InputError(f"{BY}: give a name of 1 to {_MAX_NAME} characters")
+    from taugate.registry.history import NAMED  # loads pydantic
+
+    NAMED.set(name)

@@ -66,6 +66,7 @@ class StudiedRefusal:
         certifying: Positions of the answerable and of the unanswerable queries that certify requested limits; None
             without any.
         curves: Scores of both kinds of query by their names, that in force first, if limits were requested.
+        evidence: What chose the default ρ; None if limits were requested.
     """
 
     rule: AnswerRule
@@ -73,6 +74,7 @@ class StudiedRefusal:
     answering: AnsweredQueries
     certifying: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
     curves: Mapping[ScoreName, tuple[Float32, Float32]] = field(default_factory=dict)
+    evidence: "RefusalEvidence | None" = None
 
 
 @dataclass(frozen=True)

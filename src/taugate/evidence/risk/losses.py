@@ -223,7 +223,7 @@ class DocumentLosses:
                 low = float(margin)
                 break
             excluded = float(margin)
-        return float(optimize.brentq(lambda margin: self.p_value(margin, requested) - alpha, low, excluded, xtol=1e-9))
+        return float(optimize.brentq(lambda margin: self.p_value(margin, requested) - alpha, low, excluded, xtol=1e-15))
 
     def lower_limit(self, confidence: float) -> float:
         """Return the one-sided lower limit, −1…1: minus the upper limit of the mean gain."""

@@ -22,7 +22,16 @@ from taugate.policy.arrays import Float32, Float64
 from taugate.release.queries import texts_of
 from taugate.retrieval.golden import differences, is_answered, overall, search
 from taugate.service.drift.alarms import DriftAlarms, DriftGauges
-from taugate.service.drift.query_log import Judged, QueryLog, ServedReply, WatchedRelease, judgements, observations
+from taugate.service.drift.judging import LiveJudging
+from taugate.service.drift.query_log import (
+    Judged,
+    QueryLog,
+    ServedReply,
+    WatchedRelease,
+    decision_chain,
+    judgements,
+    observations,
+)
 from taugate.service.drift.worker_store import WorkerStore
 from taugate.service.pipeline.record import ShownReply, random_documents
 from taugate.service.settings import Settings
@@ -69,6 +78,11 @@ class Canary:
     def __init__(self, release: "Release", retriever: "Retriever") -> None:
         """Prepare the canary; a retriever on one thread disturbs requests least."""
         self._release, self._retriever = release, retriever
+
+    @property
+    def retriever(self) -> "Retriever":
+        """A retriever on one thread, for searches in the background."""
+        return self._retriever
 
     @property
     def accuracy_at_calibration(self) -> float:
@@ -264,7 +278,11 @@ class TrafficAnalysis:
         random = random_documents(release.manifest)
         self._observations = partial(observations, k=k, random=random, components=components)
         path = settings.drift.query_log
-        self._query_log = None if path is None else QueryLog(path, release, texts=settings.drift.query_log_texts)
+        self._query_log = None
+        if path is not None:
+            texts, chain = settings.drift.query_log_texts, decision_chain(settings)
+            self._query_log = QueryLog(path, release, texts=texts, chain=chain)
+        self._chained = self._query_log if settings.drift.query_log_chain else None
         self.questions = None
         if path is not None and settings.drift.query_log_texts:  # without this consent, no text is kept
             self.questions = LiveQuestions(release)
@@ -273,6 +291,9 @@ class TrafficAnalysis:
         self._canary_seconds = settings.drift.canary_seconds
         self._window_set_at = self._alarms_updated_at = time.monotonic()
         self._canary_run_at = -math.inf
+        self._judging = None
+        if settings.drift.judge_share and canary is not None:
+            self._judging = LiveJudging(release, canary.retriever, settings, registry, fleet)
         self._queries: list[Observations] = []
         self._to_log: list[ServedReply] = []
         self._judged: list[Judged] = []
@@ -286,9 +307,15 @@ class TrafficAnalysis:
             for store in self._stores:
                 store.remember(served[-1].at, shown)
         self._queries.append(self._observations(served))
-        if self._query_log is not None:
+        if self._chained is not None:
+            self._chained.write(served, judged)  # at once, so that a kill loses a second
+        elif self._query_log is not None:
             self._to_log += served
         self._judged += judged
+        if self._judging is not None:
+            self._judging.offer(served)
+            if self._judging.judged:
+                self.alarms.set_loss(self._judging.bounds)
         now = time.monotonic()
         if now >= self._alarms_updated_at + _UPDATE_SECONDS:
             self._alarms_updated_at = now
@@ -300,6 +327,8 @@ class TrafficAnalysis:
             self._texts_forgotten_at = now
             if self._query_log is not None and self._log_days is not None:
                 self._query_log.forget_old_texts(self._log_days)
+                if self._judging is not None:
+                    self._judging.forget_old_texts()
         if self._canary is not None and now >= self._canary_run_at + self._canary_seconds:
             self._canary_run_at = now
             self._run_canary(self._canary)
@@ -307,6 +336,10 @@ class TrafficAnalysis:
     def close(self, *, forget: bool) -> None:
         """Update the alarms with the remaining traffic and reset the metrics; see DriftWatch.close."""
         self._update_alarms()
+        if self._judging is not None:
+            self._judging.close()
+        if self._chained is not None:
+            self._chained.seal()
         if forget:
             self.alarms.forget()
         self._gauges.close()
@@ -321,7 +354,7 @@ class TrafficAnalysis:
         self.alarms.update(queries, replies)
         if self.questions is not None:
             self.questions.add(served, alarm=orjson.loads(self.alarms.report)["alarm"])
-        if self._query_log is not None:
+        if self._query_log is not None and self._chained is None:
             self._query_log.write(served, judged)
 
     def _run_canary(self, canary: Canary) -> None:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:  # loads FAISS and redis-py, which not every service needs
 # Version of the format of values; values that were written with another number are not read.
 _SCHEMA = 5
 # Memory that a key and its table entries take: 450 to 550 bytes, measured with tracemalloc in a full cache that evicts
-# entries, on CPython 3.11 (tests/service/cache/test_memory.py).
+# entries, on CPython 3.11 (tests/service/cache/test_cached_replies.py).
 _ENTRY_BYTES = 512
 
 # The square of a vector's length: queries have unit length, or 0 if a text has no token.

@@ -80,8 +80,8 @@ def release_memory() -> None:
             trim(0)
 
 
-# Every search reads the whole index. If the control group allows less, the system maps it in again and again: the process
-# is not killed, but answers nothing, and no message says why. So this is asked before a release is loaded.
+# Every search reads the whole index. If the control group allows less, the system maps it in again and again: the
+# process is not killed, but answers nothing, and no message says why. So this is asked before a release is loaded.
 def bytes_held(release: Path) -> int:
     """Return the bytes of memory that a release takes in a process that searches it, from the sizes of its files."""
     unused = {FLOAT32_FOLDER, ENCODER_FOLDER if (release / QUERY_FOLDER).is_dir() else QUERY_FOLDER}

@@ -18,23 +18,24 @@ def test_dify_returns_search_results(speaking: ServiceProcess) -> None:
     assert (reply["reason"], reply["release"]) == (None, expected["release"])
 
 
+def compared(name: str | list[str], operator: str, value: Any) -> dict[str, Any]:
+    return {"name": name, "comparison_operator": operator, "value": value}
+
+
+def condition(*comparisons: dict[str, Any], **logical: str) -> dict[str, Any]:
+    return {"metadata_condition": {"conditions": comparisons, **logical}}
+
+
+def ids(records: list[dict[str, Any]]) -> list[str]:
+    return [each["metadata"]["id"] for each in records]
+
+
 DIFY_FILTERS: list[tuple[str, list[dict[str, Any]], dict[str, Any]]] = [
-    ("and", [{"name": ["category"], "comparison_operator": "is", "value": "kostnader"}], {"category": "kostnader"}),
-    ("and", [{"name": "category", "comparison_operator": "is not", "value": "a"}], {"category": {"ne": "a"}}),
-    ("and", [{"name": ["category"], "comparison_operator": "in", "value": "kostnader, x"}], {"category": "kostnader"}),
-    (
-        "and",
-        [{"name": ["category"], "comparison_operator": "not in", "value": ["kostnader"]}],
-        {"category": {"nin": ["kostnader"]}},
-    ),
-    (
-        "or",
-        [
-            {"name": ["category"], "comparison_operator": "is", "value": "kostnader"},
-            {"name": ["category"], "comparison_operator": "is not", "value": "kostnader"},
-        ],
-        {},
-    ),
+    ("and", [compared(["category"], "is", "kostnader")], {"category": "kostnader"}),
+    ("and", [compared("category", "is not", "a")], {"category": {"ne": "a"}}),
+    ("and", [compared(["category"], "in", "kostnader, x")], {"category": "kostnader"}),
+    ("and", [compared(["category"], "not in", ["kostnader"])], {"category": {"nin": ["kostnader"]}}),
+    ("or", [compared(["category"], operator, "kostnader") for operator in ("is", "is not")], {}),
 ]
 
 
@@ -44,71 +45,43 @@ DIFY_FILTERS: list[tuple[str, list[dict[str, Any]], dict[str, Any]]] = [
 def test_dify_filters_match_search_filters(
     speaking: ServiceProcess, operator: str, conditions: list[dict[str, Any]], query_filter: dict[str, Any]
 ) -> None:
-    reply = dify(speaking, metadata_condition={"logical_operator": operator, "conditions": conditions})
+    reply = dify(speaking, **condition(*conditions, logical_operator=operator))
     assert reply["records"]
-    assert [each["metadata"]["id"] for each in reply["records"]] == [
-        each["id"] for each in search(speaking, filter=query_filter)["results"]
-    ]
-
-
-def compared(comparison: dict[str, Any]) -> dict[str, Any]:
-    return {"metadata_condition": {"conditions": [comparison]}}
+    assert ids(reply["records"]) == [each["id"] for each in search(speaking, filter=query_filter)["results"]]
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [
+    (compared("category", "contains", "b"), "category: the operator 'contains' cannot be translated"),
+    (compared("category", ">", "b"), "metadata_condition: category: > needs a number"),
     (
-        compared({"name": "category", "comparison_operator": "contains", "value": "b"}),
-        "metadata_condition: category: the operator 'contains' cannot be translated",
-    ),
-    (
-        compared({"name": "category", "comparison_operator": ">", "value": "b"}),
-        "metadata_condition: category: > needs a number",
-    ),
-    (
-        compared({"name": "created", "comparison_operator": "after", "value": "yesterday"}),
+        compared("created", "after", "yesterday"),
         "metadata_condition: created: after needs a number of seconds since 1970, or an ISO date such as 2024-05-31",
     ),
+    (compared("category", "before", "2012-01-10"), "category holds texts, but the filter compares it with dates"),
+    (compared("category", "after", 5), "category holds texts, but the filter compares it with numbers"),
+    (compared("price", "is", "sesame"), "price holds numbers, but the filter compares it with texts"),
+    ({"name": "category", "comparison_operator": "is"}, "'is' needs a value"),
+    (compared("category", "not empty", None), "the operator 'not empty' cannot be translated"),
+    (compared("category", "sesame", "b"), "category: this operator is none of Dify's; use is,"),
+    (compared([], "is", "a"), "conditions.0.name: give the name of a field, or a list of names"),
     (
-        compared({"name": "category", "comparison_operator": "before", "value": "2012-01-10"}),
-        "category holds texts, but the filter compares it with dates",
-    ),
-    (
-        compared({"name": "category", "comparison_operator": "after", "value": 5}),
-        "category holds texts, but the filter compares it with numbers",
-    ),
-    (
-        compared({"name": "price", "comparison_operator": "is", "value": "sesame"}),
-        "price holds numbers, but the filter compares it with texts",
-    ),
-    (compared({"name": "category", "comparison_operator": "is"}), "'is' needs a value"),
-    (
-        compared({"name": "category", "comparison_operator": "not empty", "value": None}),
-        "the operator 'not empty' cannot be translated",
-    ),
-    (
-        compared({"name": "category", "comparison_operator": "sesame", "value": "b"}),
-        "metadata_condition: category: this operator is none of Dify's; use is,",
-    ),
-    (
-        compared({"name": [], "comparison_operator": "is", "value": "a"}),
-        "conditions.0.name: give the name of a field, or a list of names",
-    ),
-    (
-        compared({"name": "category", "comparison_operator": "in", "value": ["a", {}]}),
+        compared("category", "in", ["a", {}]),
         "conditions.0.value: give a text, a finite number or a Boolean, or a list of them",
     ),
 ]
 
 
-@pytest.mark.parametrize(("fields", "message"), WRONG, ids=[each[1] for each in WRONG])
-def test_untranslatable_dify_filter_is_refused(speaking: ServiceProcess, fields: dict[str, Any], message: str) -> None:
-    reply = check_refused(speaking, DIFY, fields, message)
+@pytest.mark.parametrize(("comparison", "message"), WRONG, ids=[each[1] for each in WRONG])
+def test_untranslatable_dify_filter_is_refused(
+    speaking: ServiceProcess, comparison: dict[str, Any], message: str
+) -> None:
+    reply = check_refused(speaking, DIFY, condition(comparison), message)
     assert (reply["error_code"], reply["error_msg"]) == (422, reply["error"]["message"])
 
 
 @pytest.mark.parametrize("operator", ["=", "≠", ">", "before"])
 def test_huge_integer_is_a_number(speaking: ServiceProcess, operator: str) -> None:
-    reply = dify(speaking, **compared({"name": "price", "comparison_operator": operator, "value": 10**400}))
+    reply = dify(speaking, **condition(compared("price", operator, 10**400)))
     assert reply["reason"] == (None if operator in {"≠", "before"} else "no_documents_match_filter")
 
 
@@ -128,11 +101,10 @@ TIMES: list[tuple[str, str, Any, Any]] = [
 def test_dify_before_and_after_match_search(
     speaking: ServiceProcess, name: str, operator: str, value: Any, bound: Any
 ) -> None:
-    comparison = {"name": [name], "comparison_operator": operator, "value": value}
-    reply = dify(speaking, retrieval_setting={"top_k": 50}, **compared(comparison))
+    reply = dify(speaking, retrieval_setting={"top_k": 50}, **condition(compared([name], operator, value)))
     found = search(speaking, filter={name: {"lt" if operator == "before" else "gt": bound}}, k=50)["results"]
     assert found
-    assert [each["metadata"]["id"] for each in reply["records"]] == [each["id"] for each in found]
+    assert ids(reply["records"]) == [each["id"] for each in found]
 
 
 @pytest.mark.parametrize("operator", ["is", "is not"])
@@ -143,9 +115,8 @@ def test_dify_is_matches_date_by_seconds(speaking: ServiceProcess, operator: str
     expected = [each["id"] for each in search(speaking, filter=query_filter, k=50)["results"]]
     assert expected
     for value in (created, seconds, str(seconds), f"{created}T00:00:00Z"):
-        comparison = {"name": "created", "comparison_operator": operator, "value": value}
-        reply = dify(speaking, retrieval_setting={"top_k": 50}, **compared(comparison))
-        assert [each["metadata"]["id"] for each in reply["records"]] == expected, value
+        reply = dify(speaking, retrieval_setting={"top_k": 50}, **condition(compared("created", operator, value)))
+        assert ids(reply["records"]) == expected, value
 
 
 # What Dify sends before it saves an endpoint: nothing, or since July 2026 (langgenius/dify#39410) a search of a
@@ -174,15 +145,12 @@ def test_dify_probe_reports_bad_key(speaking: ServiceProcess, probe: dict[str, A
 def test_dify_request_variants_return_records(speaking: ServiceProcess) -> None:
     """The request as its service sends it: JSON that it has dumped itself, a threshold of 0.0, and maybe a null."""
     asked = {"retrieval_setting": {"top_k": 3, "score_threshold": 0.0}, "query": QUERY, "knowledge_id": "current"}
-    conditions = {
-        "logical_operator": "and",
-        "conditions": [{"name": "category", "comparison_operator": "is not", "value": "x"}],
-    }
-    for body in (asked, asked | {"metadata_condition": None}, asked | {"metadata_condition": conditions}):
+    filtered = condition(compared("category", "is not", "x"), logical_operator="and")
+    for body in (asked, asked | {"metadata_condition": None}, asked | filtered):
         headers = AUTHORIZED | {"Content-Type": "application/json"}
         reply = speaking.http.post(DIFY, content=json.dumps(body), headers=headers)
         assert reply.status_code == 200, reply.text
         records = reply.json()["records"]
-        assert [each["metadata"]["id"] for each in records] == [each["id"] for each in search(speaking, k=3)["results"]]
+        assert ids(records) == [each["id"] for each in search(speaking, k=3)["results"]]
         # Dify reads these four of a record, and takes metadata for an object.
         assert all({*each} == {"content", "score", "title", "metadata"} for each in records)

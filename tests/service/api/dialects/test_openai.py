@@ -50,31 +50,22 @@ def test_several_queries_are_merged(speaking: ServiceProcess) -> None:
     assert openai(speaking, query=[OFF_TOPIC, OFF_TOPIC])["reason"] == "all_below_threshold"
 
 
+def compared(kind: str, value: Any, key: str = "category") -> dict[str, Any]:
+    return {"type": kind, "key": key, "value": value}
+
+
+def joined(kind: str, *filters: dict[str, Any]) -> dict[str, Any]:
+    return {"type": kind, "filters": filters}
+
+
+IS, IS_NOT = (compared(kind, "kostnader") for kind in ("eq", "ne"))
 OPENAI_FILTERS: list[tuple[dict[str, Any], dict[str, Any]]] = [
-    ({"type": "eq", "key": "category", "value": "kostnader"}, {"category": "kostnader"}),
-    ({"type": "ne", "key": "category", "value": "kostnader"}, {"category": {"ne": "kostnader"}}),
-    ({"type": "in", "key": "category", "value": ["kostnader", "x"]}, {"category": ["kostnader", "x"]}),
-    ({"type": "nin", "key": "category", "value": ["kostnader"]}, {"category": {"nin": ["kostnader"]}}),
-    (
-        {
-            "type": "and",
-            "filters": [
-                {"type": "ne", "key": "category", "value": "a"},
-                {"type": "eq", "key": "category", "value": "kostnader"},
-            ],
-        },
-        {"category": "kostnader"},
-    ),
-    (
-        {
-            "type": "or",
-            "filters": [
-                {"type": "eq", "key": "category", "value": "kostnader"},
-                {"type": "and", "filters": [{"type": "ne", "key": "category", "value": "kostnader"}]},
-            ],
-        },
-        {},
-    ),
+    (IS, {"category": "kostnader"}),
+    (IS_NOT, {"category": {"ne": "kostnader"}}),
+    (compared("in", ["kostnader", "x"]), {"category": ["kostnader", "x"]}),
+    (compared("nin", ["kostnader"]), {"category": {"nin": ["kostnader"]}}),
+    (joined("and", compared("ne", "a"), IS), {"category": "kostnader"}),
+    (joined("or", IS, joined("and", IS_NOT)), {}),
 ]
 
 
@@ -90,24 +81,21 @@ def test_openai_filters_match_search_filters(
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [
-    (
-        {"filters": {"type": "like", "key": "category", "value": "a"}},
-        "filters: category: this filter cannot be translated; use eq, ne,",
-    ),
+    ({"filters": compared("like", "a")}, "filters: category: this filter cannot be translated; use eq, ne,"),
     ({"filters": {}}, "filters: this filter cannot be translated"),
     (
-        {"filters": {"type": "eq", "key": "category", "value": {"sesame": 1}}},
+        {"filters": compared("eq", {"sesame": 1})},
         "filters.comparison.value: give a text, a finite number or a Boolean, or a list of them",
     ),
     (
-        {"filters": {"type": "and", "filters": [{"type": "eq", "key": "a", "value": "a"}, {"type": "not"}]}},
+        {"filters": joined("and", compared("eq", "a"), {"type": "not"})},
         "filters.compound.filters.1: this filter cannot be translated; use eq, ne,",
     ),
-    ({"filters": {"type": "in", "key": "category", "value": "a"}}, "filters: category: in needs a list"),
-    ({"filters": {"type": "eq", "key": "category", "value": ["a"]}}, "filters: category: eq needs one value"),
-    ({"filters": {"type": "eq", "key": "zebra", "value": "a"}}, "no document has the field zebra"),
-    ({"filters": {"type": "gt", "key": "category", "value": "a"}}, "filters: category: gt needs a finite"),
-    ({"filters": {"type": "eq", "key": "$or", "value": "a"}}, "filters: $or is an operator, not a field"),
+    ({"filters": compared("in", "a")}, "filters: category: in needs a list"),
+    ({"filters": compared("eq", ["a"])}, "filters: category: eq needs one value"),
+    ({"filters": compared("eq", "a", "zebra")}, "no document has the field zebra"),
+    ({"filters": compared("gt", "a")}, "filters: category: gt needs a finite"),
+    ({"filters": compared("eq", "a", "$or")}, "filters: $or is an operator, not a field"),
     ({"query": " "}, "query: a query needs text"),
     ({"query": "\u00ad\u3164"}, "query: a query needs text"),
     ({"query": []}, "query: give a text, or a list of texts"),

@@ -24,8 +24,8 @@ from transformers.trainer_pt_utils import get_length_grouped_indices
 
 from taugate.errors import EncoderError
 from taugate.policy.arrays import Float32
-from taugate_adapt.training.plan import NothingToLearn
-from taugate_adapt.training.pretraining import transformer_folder
+from taugate_adapt.settings import NothingToLearn
+from taugate_adapt.training.fine_tuning import transformer_folder
 from taugate_adapt.training.run import InOrder, Schedule, TrainingRun
 
 RERANK: Final = "rerank"  # name of the stage of training, and of its folder

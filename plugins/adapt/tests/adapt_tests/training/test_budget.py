@@ -12,8 +12,7 @@ from taugate_adapt import budget
 from taugate_adapt.budget import check_encoding, plan_within
 from taugate_adapt.encoder_trainer import EncoderTrainer
 from taugate_adapt.recipes import LearnedRecipes
-from taugate_adapt.settings import AdaptationSettings
-from taugate_adapt.training.plan import StagePlan, TextSeconds, TrainingPlan
+from taugate_adapt.settings import AdaptationSettings, StagePlan, TextSeconds, TrainingPlan
 
 
 class Pairs:

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from taugate.errors import InputError
-from taugate_adapt.settings import AdaptationSettings
-from taugate_adapt.training.plan import BATCHES, Pace, StagePlan, TimeBudget, TrainingPlan
+from taugate_adapt.settings import BATCHES, AdaptationSettings, Pace, StagePlan, TimeBudget, TrainingPlan
 
 
 def test_budget_covers_steps_and_encoding() -> None:

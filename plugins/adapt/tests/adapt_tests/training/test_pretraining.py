@@ -20,7 +20,7 @@ from transformers import BertConfig, BertForMaskedLM, BertModel, GPT2Config, GPT
 from taugate.calibration.progress import Job
 from taugate.data.beir import read_dataset
 from taugate.errors import EncoderError, InputError
-from taugate_adapt.training.pretraining import (
+from taugate_adapt.training.fine_tuning import (
     MaskedSentences,
     MaskingCollator,
     corpus_sentences,

@@ -15,8 +15,8 @@ from adapt_tests.training.encoders import words, write_small_bert
 from taugate.calibration.progress import Job
 from taugate.errors import InputError
 from taugate_adapt.linear import LinearMap
+from taugate_adapt.settings import NothingToLearn
 from taugate_adapt.training.fine_tuning import Triplets, fine_tune, fine_tune_layers, merge, with_map
-from taugate_adapt.training.plan import NothingToLearn
 from taugate_adapt.training.run import LossError, Schedule, TrainingRun
 from taugate_adapt.training.upper_layers import LowerStates, RepeatedTextsLoss, upper_model
 

@@ -26,7 +26,7 @@ from taugate.errors import InputError
 from taugate.retrieval.documents.store import DocumentStore
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.storage.object_store import Place, open_place
-from taugate_engines.encoding.work import Work, Worker
+from taugate_engines.encoding.ray_workers import Work, Worker
 
 
 @dataclass(frozen=True)

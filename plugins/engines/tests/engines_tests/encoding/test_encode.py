@@ -20,7 +20,7 @@ from taugate.errors import InputError
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate_engines.encoding import encode as encode_module
 from taugate_engines.encoding.encode import Encoded, Workers, encode_corpus
-from taugate_engines.encoding.work import Worker
+from taugate_engines.encoding.ray_workers import Worker
 from tests.fake_encoder import write_fake_encoder
 from tests.object_storage import object_storage
 
@@ -132,10 +132,10 @@ def test_remote_workers_read_shared_copies(
 def test_worker_with_other_packages_is_rejected(
     sample: Path, encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from taugate_engines.encoding import ray_workers, work
+    from taugate_engines.encoding import ray_workers
 
     def elsewhere(given, shards, workers, address):
-        monkeypatch.setattr(work, "version", lambda name: "0.1")
+        monkeypatch.setattr(ray_workers, "version", lambda name: "0.1")
         yield 0, *Worker(given).encode(shards[0])
 
     monkeypatch.setattr(ray_workers, "encode_with_ray", elsewhere)

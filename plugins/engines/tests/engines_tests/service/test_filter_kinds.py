@@ -10,7 +10,7 @@ import pytest
 from engines_tests.service.pair import KEYS, Services, same
 from tests.prometheus_process import until
 from tests.service.access.files import entry, write
-from tests.service.process.test_start import refusal
+from tests.service.process.test_process import refusal
 from tests.service_process import ServiceProcess
 
 QUERY = "Who pays for the scaffold?"
