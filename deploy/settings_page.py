@@ -40,9 +40,12 @@ def _table(group: str) -> str:
 
 
 def _row(variable: Variable) -> str:
-    """Return the row of a variable: name, default, and description with its older names."""
+    """Return the row of a variable: name, default, and description with its options and older names."""
     older = "".join(f"; older name: `TAUGATE_{name.upper()}`" for name in variable.names[1:])
-    return f"| `{variable.name}` | {variable.default} | {variable.description}{older} |"
+    options = "".join(
+        f"<br>`{key}` ({option.default}): {option.description}" for key, option in variable.options.items()
+    )
+    return f"| `{variable.name}` | {variable.default} | {variable.description}{older}{options} |"
 
 
 if __name__ == "__main__":

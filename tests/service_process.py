@@ -16,6 +16,22 @@ from tests.fork_server import MODULE, shared_client
 from tests.loopback import free_port
 
 
+def read_metrics(text: str) -> dict[str, float]:
+    """Return every series by its name and labels, as /metrics shows them."""
+    lines = (line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+    return {name: float(value) for name, value in lines}
+
+
+def by_label(metrics: dict[str, float], name: str) -> dict[str, float]:
+    """Return the values of a metric that has one label, by the values of the label."""
+    return {series.split('"')[1]: value for series, value in metrics.items() if series.startswith(f"{name}{{")}
+
+
+def without_id(reply: dict[str, Any]) -> dict[str, Any]:
+    """Return what two replies to one query have in common."""
+    return {name: value for name, value in reply.items() if name != "query_id"}
+
+
 class ServiceProcess:
     """A service and an HTTP client for it; leaving the context ends the process.
 
@@ -78,6 +94,10 @@ class ServiceProcess:
         reply = self.http.post("/search", json={"query": query, **fields})
         assert reply.status_code == 200, reply.text
         return dict(reply.json())
+
+    def metrics(self, **headers: str) -> dict[str, float]:
+        """Return what /metrics shows now."""
+        return read_metrics(self.http.get("/metrics", headers=headers).text)
 
     def stop(self, sign: signal.Signals = signal.SIGTERM) -> tuple[int, str]:
         """Signal the process; returns its exit code and its log."""

@@ -111,7 +111,7 @@ def test_commands_have_help(command: str, capsys: pytest.CaptureFixture[str]) ->
     [
         r"\[bootstrapped search\]\(docs/thresholds",
         r"^\| τ\(ψ\) \|.*`taugate_release_psi`",
-        r"^\| query-PCA \| .*\]\(docs/gate\.md#query-pca\).*`--projection auto`",
+        r"^\| query-PCA \| .*\]\(docs/gate\.md#query-pca\).*`projection = \"auto\"`",
         r"\[versioned artifact\]\(docs/calibration",
         r"in a FAISS index",
         r"\[a GPU\]\(docs/operations\.md#run-on-a-gpu\)",

@@ -57,8 +57,10 @@ def test_named_test_exists(test: str) -> None:
 def test_limits_match_defaults_of_settings() -> None:
     seen = 0
     for _, limit, setting, _ in rows("Limits", ACCESS):
-        for name in re.findall(r"`TAUGATE_(\w+)`", setting):
-            default = VARIABLES[name.lower()].info.default
+        variables = [VARIABLES[name.lower()] for name in re.findall(r"`TAUGATE_(\w+)`", setting)]
+        options = re.findall(r"`([a-z_]+)` of `(\w+)`", setting)
+        for variable in variables + [VARIABLES[name.lower()].options[option] for option, name in options]:
+            name, default = variable.names[0], variable.info.default
             assert re.search(rf"(?<![\d.]){re.escape(str(default))}(?![\d.]*\d)", limit), (
                 f"{name} is {default}: {limit}"
             )

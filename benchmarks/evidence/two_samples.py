@@ -7,7 +7,8 @@ from benchmarks.evidence.verdicts import ALPHA
 from benchmarks.evidence.worlds import Structure, structures
 from benchmarks.experiment import Experiment
 from benchmarks.markdown import share, table, verdict
-from taugate.calibration.comparison.decision import QuantitySample, mean_difference
+from taugate.calibration.comparison.decision import mean_difference
+from taugate.calibration.comparison.rule import QuantitySample
 from taugate.evidence.rules import CONFIDENCE
 
 HEADING = "Size of promotion with other queries"

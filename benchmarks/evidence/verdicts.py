@@ -6,7 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.evidence.worlds import Counts, Drawn, Structure
-from taugate.calibration.comparison.decision import QuantitySample, mean_difference
+from taugate.calibration.comparison.decision import mean_difference
+from taugate.calibration.comparison.rule import QuantitySample
 from taugate.evidence.acceptance import GateCandidate, RankingOutcomes, judge
 from taugate.evidence.clusters import SamplingUnits
 from taugate.evidence.risk import certify as bounds

@@ -27,12 +27,12 @@ DEFINITIONS: dict[str, tuple[tuple[str, str, str, str], ...]] = {
         ("forgetting on general questions", "§4.1, Table 4", "adapt, compare --measures", "calibration/comparison/measures.py"),
     ),
     _PCA: (
-        ("query compression, x ↦ (x − μ)W", "Algorithm 1", "calibrate --projection query-pca", "calibration/acceptance/projection.py"),
-        ("q ↦ qW; query + document compression", "§4", "calibrate --projection auto", "calibration/acceptance/projection.py"),
-        ("retention `r`", "eq. 4", "calibrate --retention", "calibration/acceptance/projection.py"),
+        ("query compression, x ↦ (x − μ)W", "Algorithm 1", "calibrate, key projection", "calibration/acceptance/projection.py"),
+        ("q ↦ qW; query + document compression", "§4", "calibrate, key projection", "calibration/acceptance/projection.py"),
+        ("retention `r`", "eq. 4", "calibrate, key retention", "calibration/acceptance/projection.py"),
         ("familiarity `TF`, `DF`", "eq. 5 and 6", "adapt, compare --measures", "calibration/metrics/embeddings.py"),
         ("power law of the spectrum", "Appendix A", "adapt, compare --measures", "calibration/metrics/embeddings.py"),
-        ("folds of unseen queries", "Appendix B", "calibrate --projection", "calibration/acceptance/projection.py"),
+        ("folds of unseen queries", "Appendix B", "calibrate, key projection", "calibration/acceptance/projection.py"),
     ),
     _GENERATION: (
         ("independent cropping, word deletion", "§3, Table 1", "queries --method crop", "data/generation/generate.py"),
@@ -50,14 +50,13 @@ DEFINITIONS: dict[str, tuple[tuple[str, str, str, str], ...]] = {
 }  # fmt: skip
 # What of the papers is not built, or not repeated on this page, and why.
 _LEFT_OUT = (
-    ("thresholds, Tables 2 and 4", "`bge_large` and `llm_embedder`, adapted to a domain", "their weights do not install from a package; the comparison with MiniLM took an hour: [adapted encoders](../benchmarks/decisions.md#the-papers-comparison-pre-trained-fine-tuned-merged)"),
-    ("query-PCA, Tables 2, 5 to 8", "Recall@10 and Precision@10 on 14 sets", "the sets are not at hand; the paper calls their pattern almost identical with Table 1"),
-    ("query-PCA, Table 3", "PCA against fine-tuning and hashing", "needs `Tas-B` and a cross-encoder as the teacher"),
-    ("query-PCA, Table 14", "similarities before and after PCA", "of Sentence-T5 on FeedbackQA: neither is at hand"),
-    ("query generation, §3", "crops of the document as well", "not built: `adapt` trains against the documents that are searched"),
-    ("query generation, Tables 4 to 7", "other models, architectures and similarities", "takes training on `MS MARCO` on GPUs; `--similarity dot` is there"),
-    ("diversity, Table 5", "six types of questions", "not built: what they gain takes a larger model to measure"),
-    ("diversity, Tables 1, 3 and 4", "`ColBERTv2`, adapted to 10 to 700 documents", "late interaction is a second stage here, over candidates of the dense search: an index of all token vectors would take some 100 times the memory. As the first stage it is left out"),
+    ("Thresholds, Tables 2 and 4", "`bge_large` and `llm_embedder`, adapted", "No package has their weights; MiniLM [was adapted](../benchmarks/decisions.md#the-papers-comparison-pre-trained-fine-tuned-merged)."),
+    ("Query-PCA, Tables 2, 5 to 8 and 14", "other sets and Sentence-T5", "They are not at hand."),
+    ("Query-PCA, Table 3", "PCA against fine-tuning and hashing", "It needs `Tas-B` and a cross-encoder as the teacher."),
+    ("Query generation, §3", "crops of the document as well", "Not built: `adapt` trains against the documents that are searched."),
+    ("Query generation, Tables 4 to 7", "other models, architectures and similarities", "They take training on `MS MARCO` on GPUs."),
+    ("Diversity, Table 5", "six types of questions", "Not built: their gain takes a larger model to measure."),
+    ("Diversity, Tables 1, 3 and 4", "`ColBERTv2`, adapted", "Late interaction is a second stage here; an index of all token vectors takes some 100 times the memory."),
 )  # fmt: skip
 
 
@@ -74,5 +73,5 @@ def section(plan: Plan) -> str:
         parts.append(
             f"**{title}**\n\n{table(('definition', 'in the paper', '`taugate …`', 'file in `src/taugate`'), cells)}"
         )
-    left_out = table(("table", "of", "why"), _LEFT_OUT)
+    left_out = "\n".join(f"- {place}: {what}. {why}" for place, what, why in _LEFT_OUT)
     return "\n\n".join([*parts, f"Not repeated or not built:\n\n{left_out}"])

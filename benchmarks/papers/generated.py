@@ -16,7 +16,7 @@ import numpy as np
 
 from benchmarks.markdown import table
 from benchmarks.papers.plan import K, Plan, spread
-from benchmarks.papers.thresholds import NOT_RUN
+from benchmarks.papers.thresholds import NOT_PUBLISHED, NOT_RUN
 from benchmarks.searched import EncodedSplit
 from taugate.calibration.acceptance.baseline import SearchTrial
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
@@ -31,9 +31,9 @@ _CROPS, _QUESTIONS = (
 )  # documents a seed: as many as there are human questions; what a small model writes in minutes
 _MODEL = "SmolLM2-135M"
 _PUBLISHED = (
-    ("`MS MARCO`, supervised", "published", "human", "51.42", "86.60", "not published"),
-    ("adapted on questions of OPT-2.7B", "published", "human", "57.80", "86.00", "not published"),
-    ("adapted on crops", "published", "human", "52.04", "83.97", "not published"),
+    ("`MS MARCO`, supervised", "published", "human", "51.42", "86.60", NOT_PUBLISHED),
+    ("adapted on questions of OPT-2.7B", "published", "human", "57.80", "86.00", NOT_PUBLISHED),
+    ("adapted on crops", "published", "human", "52.04", "83.97", NOT_PUBLISHED),
 )
 
 
@@ -62,9 +62,8 @@ def section(plan: Plan) -> str:
         for what, made in ((f"{_CROPS} crops", crops), (f"{_QUESTIONS} documents, questions of {_MODEL}", asked))
     ]
     return f"""\
-NDCG@10 and Recall@100 on `scifact`. The paper trains an encoder on the generated queries and tests it on human ones; `taugate adapt` does, and
-[its figures](../benchmarks/decisions.md#adapted-encoders) are of other sets. Here the generated queries themselves are searched: what a calibration on them would be told. `--round-trip off`, so that none is
-dropped because its document is not found; the examples of the prompt are the three that come with Taugate, as its queries are claims and no questions.
+NDCG@10 and Recall@100 on `scifact`. The paper trains an encoder on the generated queries and tests it on human ones, as `taugate adapt` does
+([figures](../benchmarks/decisions.md#adapted-encoders)). Here the generated queries themselves are searched, with `round-trip = "off"` and the built-in examples in the prompt: what a calibration on them would measure.
 
 {table(("encoder", "", "queries", "NDCG@10", "Recall@100", "accuracy@5"), rows)}
 
@@ -75,8 +74,7 @@ dropped because its document is not found; the examples of the prompt are the th
 | first words (Table 3) | OPT-125M: What 33.5 %, How 18.0 %, Is 9.5 %, Why 5.6 % | {_first_words(asked)} |
 
 **What does not reproduce.** Trained on questions of a model, the paper's encoder beats one trained on crops. Searched as they are, crops are easier than people's queries, because their words are
-the document's own, and questions of {_MODEL} are harder: many ask what the document does not say. It has the size of the paper's smallest model; larger ones are not at hand. Tried: the examples of the
-data set in the prompt, with which the model writes claims, of which none is a question. By default, `taugate queries` drops questions that do not find their document."""
+the document's own, and questions of {_MODEL} are harder: many ask what the document does not say. It has the size of the paper's smallest model. With examples of the data set in the prompt it writes claims, of which none is a question."""
 
 
 def _has_model() -> bool:

@@ -108,10 +108,10 @@ class Measured:
 
 
 def spread(values: Sequence[float], digits: int = 1, scale: float = 100) -> str:
-    """Format the mean of the seeds, with their range in brackets unless all are equal."""
-    low, high = (f"{scale * value:.{digits}f}" for value in (min(values), max(values)))
-    mean = f"{scale * float(np.mean(values)):.{digits}f}"
-    return mean if low == high else f"{mean} ({low} to {high})"
+    """Format the mean of the seeds, with the largest distance of a seed from it unless all are equal."""
+    center = float(np.mean(values))
+    off = f"{scale * max(center - min(values), max(values) - center):.{digits}f}"
+    return f"{scale * center:.{digits}f}" + (f"±{off}" if float(off) else "")
 
 
 def of(rows: Sequence[Measured], read: Callable[[Measured], float]) -> list[float]:

@@ -16,10 +16,9 @@ PAGE = Page[Plan](
     module="benchmarks.papers.tables",
     title="# The papers",
     introduction="""\
-Taugate implements five papers. This page says where each definition is, and repeats what can be repeated here of their tables: published and measured
-side by side, what does not reproduce, and what was tried. Every measured figure is the mean of five seeds, with the range of the five in brackets unless all are equal.
-"measured outside" is a measurement with Taugate on data that is not public; "not published" means that no paper has this figure; "not run" that a package or its embeddings were missing.
-`make papers` writes it.""",
+Taugate implements five papers. [How a calibration works](calibration.md#the-papers-definitions) has the definitions in words; this page says which file has each, and
+puts what can be measured here of the papers' tables beside the published figures. A measured figure is the mean of five seeds, ± the largest distance of a seed from it.
+"measured outside" was measured with Taugate on data that is not public; – was not published; "not run" lacks a package or embeddings. `make papers` writes this page.""",
     sections={
         "definitions": definitions,
         "thresholds": thresholds,

@@ -58,8 +58,7 @@ top components are the first ⌈d / 100⌉.
 {table(("set", "encoder", "", *VARIANTS), rows)}
 
 **What does not reproduce.** The published columns *standardised* and *whitened* seem to be exchanged: whitening makes all variances equal, so `I_B` is near 100 by its definition, and standardising hardly
-moves it. Here all three raise `I_A` to 86 or more, because they subtract the mean; published, it moves by a point. For `I_A` of the baseline (19.43 published, 43.1 outside) other
-readings of V and of its formula were tried; they raise it:
+moves it. Here all three raise `I_A` to 86 or more, because they subtract the mean; published, it moves by a point. Other readings of V and of the formula of `I_A` only raise it:
 
 {readings}
 

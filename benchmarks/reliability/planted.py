@@ -12,7 +12,8 @@ from dataclasses import replace
 from taugate.cli import main as cli
 from taugate.policy.arrays import QueryVectors
 from taugate.retrieval.documents.filters import Filter
-from taugate.retrieval.index.top_k import LocalPassages, Observe, TopK, unobserved
+from taugate.retrieval.index.top_k import Observe, TopK, unobserved
+from taugate.retrieval.retriever import LocalPassages
 from taugate.service.pipeline.reply import CacheKeys
 
 

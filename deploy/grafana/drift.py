@@ -124,7 +124,7 @@ _CONTENT: list[Content] = [
             aggregated("max", "taugate_drift_effect", "namespace", "job", "signal"),
             "none",
         ),
-        {0.1: "orange"},  # the default TAUGATE_DRIFT_SMALLEST_EFFECT
+        {0.1: "orange"},  # the default smallest_effect
     ),
     *(
         lines(

@@ -43,7 +43,11 @@ class ChartValues(Group):
     keys: Keys = group(Keys())
     releases: Releases = group(Releases())
     trusted_keys: TrustedKeys = group(TrustedKeys())
-    settings: ServiceSettings = group(ServiceSettings())  # type: ignore[valid-type]  # created at import
+    settings: ServiceSettings = value(  # type: ignore[valid-type]  # created at import
+        {},
+        "settings of the service by their names in docs/settings.md: {max_k: 20, workers: '2,encoder_threads=4'} sets "
+        "TAUGATE_MAX_K and TAUGATE_WORKERS; unset or null: the service's default",
+    )
     env: Variables = value(
         {}, "further environment variables of the service, or {valueFrom: …}; TAUGATE_* variables have their own values"
     )

@@ -1,5 +1,6 @@
-"""`settings`: all settings of the service that no other value sets, from the service's own declarations."""
+"""`settings`: a map of the settings of the service that no other value sets, from the service's own declarations."""
 
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, create_model
@@ -11,7 +12,6 @@ from taugate.service.settings import VARIABLES, Variable
 # Set by other values, because they come with a volume, a Secret or a port of the pod.
 OWNED = (
     "releases",
-    "releases_copy",
     "trusted_keys",
     "host",
     "port",
@@ -20,9 +20,7 @@ OWNED = (
     "engine_url",
     "engine_token_file",
     "encoder_url",
-    "encoder_key_file",
     "rerank_url",
-    "rerank_key_file",
     "query_log",
     "keys_file",
     "keys",
@@ -31,22 +29,31 @@ _PLAIN = {name: variable for name, variable in VARIABLES.items() if name not in 
 
 
 class _Plain(Group):
-    """Settings of the service by their own names: settings.max_k is TAUGATE_MAX_K. null: the service's own default."""
+    """Settings of the service by their own names (docs/settings.md): settings.max_k is TAUGATE_MAX_K."""
 
     model_config = ConfigDict(alias_generator=None)
 
 
 def plain_defaults() -> dict[str, Any]:
     """Return the service's defaults that do not depend on the machine; templates calculate with some of them."""
-    defaults = {name: variable.info.default for name, variable in _PLAIN.items()}
+    fields = {name: field for variable in _PLAIN.values() for name, field in _fields_of(variable)}
+    defaults = {name: field.info.default for name, field in fields.items()}
     return {name: default for name, default in defaults.items() if default is not PydanticUndefined}
 
 
+def _fields_of(variable: Variable) -> Iterator[tuple[str, Variable]]:
+    """Yield a setting and the former settings that its options set, by name."""
+    yield from ((one.names[0], one) for one in (variable, *variable.options.values()))
+
+
 def _field(variable: Variable, **options: Any) -> Any:  # noqa: ANN401 (a type and pydantic's FieldInfo, as create_model takes them)
-    """Return a value with the type and the bounds of a setting."""
+    """Return a value with the type and the bounds of a setting, or a text with options."""
     info = variable.info
     bounded = Annotated[(info.annotation, *info.metadata)] if info.metadata else info.annotation
     optional = bounded | None  # type: ignore[operator]  # an annotation is not a class
+    if variable.options:
+        option = f"({'|'.join(variable.options)})=[^,=]+"
+        optional |= Annotated[str, Field(pattern=f"^([^,=]+,)?{option}(,{option})*$")]
     return (optional, Field(default=None, description=f"{variable.description}; null: {variable.default}", **options))
 
 
@@ -55,8 +62,9 @@ def _model() -> type[_Plain]:
     fields: dict[str, Any] = {}
     for name, variable in _PLAIN.items():
         fields[name] = _field(variable)
-        for older in variable.names[1:]:
-            fields[older] = _field(variable, deprecated=f"an older name of settings.{name}")
+        for _, one in _fields_of(variable):
+            for former in one.names[one is variable :]:
+                fields[former] = _field(one, deprecated=f"a former name, now part of settings.{name}")
     return create_model("ServiceSettings", __base__=_Plain, __doc__=_Plain.__doc__, **fields)
 
 

@@ -7,6 +7,7 @@ TaugateError
 │   ├── EncoderUnsupported  a model that this machine cannot run
 │   ├── EncoderUnavailable  an endpoint that gives no vectors
 │   └── TextRefused         a text that an endpoint does not encode
+├── LogChanged      a chained query log that is not as it was written
 └── ReleaseError    a release that is missing, damaged or of another version
     ├── NotPromoted a valid release that is not good enough to become current
     ├── StoreError  object storage that does not respond
@@ -83,6 +84,12 @@ class TextRefused(EncoderError):
 
 class ReleaseError(TaugateError):
     """A release that is missing, damaged or written by another version."""
+
+
+class LogChanged(TaugateError):
+    """A chained query log that is not as it was written."""
+
+    exit_code = 1
 
 
 class NotPromoted(ReleaseError):

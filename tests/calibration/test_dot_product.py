@@ -13,7 +13,7 @@ import taugate
 from taugate.calibration.encoding.encoder_options import InputOptions
 from taugate.calibration.encoding.source import cheaper_encoder, exported_encoder
 from taugate.calibration.export.model_folder import PROBES
-from taugate.calibration.recalibration.settings import inherited_encoder
+from taugate.calibration.recalibration.request import inherited_encoder
 from taugate.cli import main as cli
 from taugate.errors import EncoderError, InputError
 from taugate.registry.catalog import find

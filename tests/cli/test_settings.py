@@ -134,11 +134,13 @@ def test_settings_table_shows_sources(capsys: pytest.CaptureFixture[str]) -> Non
     assert rows["TAUGATE_RELEASES"] == ["s3://bucket/team", "flag (--releases)"]
     assert rows["TAUGATE_HOST"] == ["127.0.0.3", "flag (--host)"], "a flag goes before the environment"
     assert rows["TAUGATE_MAX_K"] == ["7", "environment (taugate_max_k)"]
-    assert rows["TAUGATE_DRIFT_AVERAGE_RUN_LENGTH"] == ["1000000000.0", "environment (TAUGATE_DRIFT_SELDOM)"]
+    drift, source = rows["TAUGATE_DRIFT"]
+    assert drift.startswith("true,window_queries=10000,")
+    assert source == "environment (TAUGATE_DRIFT_SELDOM)"
     assert rows["TAUGATE_REDIS_URL"] == ["(hidden)", "environment"]
-    assert rows["TAUGATE_DRIFT"] == ["true", "default"]
     assert "hush" not in printed.out + printed.err
-    *notices, unknown = printed.err.splitlines()
+    *notices, unknown, former = printed.err.splitlines()
+    assert former.endswith("DRIFT_SELDOM is a former name; use TAUGATE_DRIFT=VALUE,average_run_length=VALUE")
     assert [notice.rpartition("; ")[2] for notice in notices] == ["set TAUGATE_RELEASES", "set TAUGATE_HOST"]
     assert unknown == "warning: TAUGATE_MAXK is set, but is not a setting; did you mean TAUGATE_MAX_K?"
 
@@ -151,7 +153,12 @@ def test_settings_json_shows_sources(capsys: pytest.CaptureFixture[str]) -> None
     assert found["unknown"] == {"TAUGATE_MAXK": "TAUGATE_MAX_K"}
     assert found["settings"]["TAUGATE_PORT"] == {"value": 9000, "source": "flag", "set_by": "--port"}
     assert found["settings"]["TAUGATE_RELEASES"] == {"value": None, "source": "default", "set_by": None}
-    assert found["settings"]["TAUGATE_MAX_BATCH"] == {"value": 64, "source": "default", "set_by": None}
+    assert found["settings"]["TAUGATE_MAX_BATCH"] == {
+        "value": 64,
+        "options": {"body_bytes": 1_048_576},
+        "source": "default",
+        "set_by": None,
+    }
     assert found["settings"]["TAUGATE_KEYS"]["value"] == "(hidden)"
     assert "hush" not in printed.out + printed.err
 

@@ -161,7 +161,10 @@ def test_allowed_hosts_include_compose_names() -> None:
 
 def test_grace_period_covers_shutdown() -> None:
     grace = int(SERVICES["service"]["stop_grace_period"].removesuffix("s"))
-    assert grace > VARIABLES["drain_seconds"].info.default + VARIABLES["shutdown_seconds"].info.default
+    assert (
+        grace
+        > VARIABLES["drain_seconds"].info.default + VARIABLES["drain_seconds"].options["shutdown_seconds"].info.default
+    )
 
 
 def test_compose_uses_same_prometheus_rules() -> None:

@@ -12,6 +12,7 @@ from tests.docs.code_blocks import EXTRAS, FOLDERS
 
 ROOT = Path(__file__).parents[2]
 PAGES = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md", ROOT / "clients" / "python" / "README.md"]
+ONCE_PUBLISHED = re.compile(r"<!-- once published -->.*?<!-- end -->", re.DOTALL)
 COMMAND = re.compile(r"pip install((?: (?:--?[\w-]+|'[^']+'|[\w./=\[\],-]+))+)")
 
 
@@ -20,7 +21,7 @@ def named() -> list[str]:
     words = [
         word
         for page in PAGES
-        for command in COMMAND.finditer(page.read_text(encoding="utf-8"))
+        for command in COMMAND.finditer(ONCE_PUBLISHED.sub("", page.read_text(encoding="utf-8")))
         for word in shlex.split(command[1])
         if not word.startswith("-") and not word.endswith("/")  # as in ./plugins/*
     ]

@@ -6,7 +6,8 @@ from typing import get_args
 
 import numpy as np
 
-from taugate.calibration.comparison.decision import QUANTITIES, QuantitySample, mean_difference
+from taugate.calibration.comparison.decision import mean_difference
+from taugate.calibration.comparison.rule import QUANTITIES, QuantitySample
 from taugate.calibration.export.bert import Bert, BertLayer, Product
 from taugate.drift.observations import calibration_observations
 from taugate.policy.abstention import MODEL_SIGNALS, AnswerScore

@@ -74,7 +74,7 @@ def test_trusted_keys_add_private_copy() -> None:
         == "4Gi"
     )
     assert {"name": "cache", "mountPath": "/cache"} in rendered.container["volumeMounts"]
-    assert rendered.environment["TAUGATE_RELEASES_COPY"].startswith("/cache/")
+    assert rendered.environment["TAUGATE_CACHE"] == "/cache"
 
 
 def test_existing_service_account_is_used() -> None:

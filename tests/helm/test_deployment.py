@@ -3,7 +3,6 @@
 import pytest
 
 from taugate.service.http.operation import ENDPOINTS
-from taugate.service.settings import VARIABLES
 from tests.helm.rendered import APP_VERSION, KEYS, VARIANTS, Values, at, render
 
 
@@ -70,11 +69,13 @@ def test_startup_allows_ten_minutes() -> None:
 @pytest.mark.parametrize(
     ("values", "pre_stop", "seconds"),
     [
-        ({}, None, VARIABLES["drain_seconds"].info.default + VARIABLES["shutdown_seconds"].info.default + 5),
+        ({}, None, 20 + 20 + 5),
         (at("settings.drain_seconds", 60), None, 85),
         (at("settings.drain_seconds", 2), 3, 30),
         (at("settings.drain_seconds", 0), 5, 30),
         (at("settings.shutdown_seconds", 60), None, 85),
+        (at("settings.drain_seconds", "2,shutdown_seconds=60"), 3, 70),
+        (at("settings.drain_seconds", "shutdown_seconds=60"), None, 85),
         (at("settings.shutdown_seconds", 0), None, 25),
         (at("rollout.preStopSeconds", 20), 20, 65),
         (at("rollout.preStopSeconds", 0), None, 45),

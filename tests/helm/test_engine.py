@@ -27,7 +27,7 @@ def test_pods_have_engine_url_and_secret() -> None:
         assert MOUNT in container["volumeMounts"]
         volume = next(volume for volume in pod["volumes"] if volume["name"] == "engine")
         assert volume["secret"] == {"secretName": "postgres", "defaultMode": 0o440}
-    assert rendered.environment["TAUGATE_ENGINE_TIMEOUT_MS"] == "1500"
+    assert rendered.environment["TAUGATE_DEADLINE_MS"] == "engine_ms=1500"
     for obj in rendered.objects:
         check(obj)
 
@@ -36,7 +36,7 @@ def test_pods_have_engine_url_and_secret() -> None:
 def test_pods_have_key_of_endpoint(name: str, secret: str) -> None:
     for pod in _pods(render(VARIANTS["engine"])):
         (container,) = pod["containers"]
-        assert plain(container)[f"TAUGATE_{name.upper()}_KEY_FILE"] == f"/etc/taugate/{name}/key"
+        assert plain(container)[f"TAUGATE_{name.upper()}_URL"].endswith(f",key_file=/etc/taugate/{name}/key")
         assert {"name": name, "mountPath": f"/etc/taugate/{name}", "readOnly": True} in container["volumeMounts"]
         assert {"secretName": secret, "defaultMode": 0o440} in [volume.get("secret") for volume in pod["volumes"]]
 

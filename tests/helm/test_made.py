@@ -46,7 +46,7 @@ def test_chart_defaults_equal_models() -> None:
 def test_values_have_descriptions() -> None:
     texts = {path: text for path, _, text in leaves(ChartValues())}
     assert [path for path, text in texts.items() if len(text) < 6] == []
-    for path in ("settings.max_k", "releases.url", "resources.requests", "metrics.serviceMonitor.enabled"):
+    for path in ("settings", "releases.url", "resources.requests", "metrics.serviceMonitor.enabled"):
         assert path in texts
 
 
@@ -85,6 +85,7 @@ def test_schema_is_strict() -> None:
         ("settings.max_k", 0, "minimum: got 0, want 1"),
         ("settings.max_batch", 5000, "maximum: got 5,000, want 1,024"),
         ("settings.drift_average_run_length", 1, "want 1"),
+        ("settings.workers", "2,threads=3", "does not match pattern"),
         ("settings.log_level", "loud", "'debug', 'info', 'warning', 'error'"),
         ("replicas", "two", "/replicas': got string"),
         ("releases.url", "bucket/team", "does not match pattern"),

@@ -8,6 +8,7 @@ import pytest
 import yaml
 from helm_python import parse_set_json, parse_set_string
 
+from helm.values.settings import ServiceSettings
 from tests.helm.rendered import CHART, KEYS, VARIANTS, Values, at, merged, render
 
 README = (CHART / "README.md").read_text(encoding="utf-8")
@@ -104,5 +105,7 @@ def test_readme_links_resolve() -> None:
     for name in re.findall(rf"`((?:{groups})\.[\w.]+)", text):
         found = values
         for part in name.split("."):
+            if found == {} and name.startswith("settings."):
+                found = ServiceSettings.model_fields
             assert part in found, name
             found = found[part]

@@ -30,10 +30,10 @@ WRONG: dict[str, tuple[Values, str, str, Values | None]] = {
     ),
     "a setting as a variable": (at("env", {"TAUGATE_MAX_K": "5"}), "env.TAUGATE_MAX_K", "settings.max_k", None),
     "a setting by both of its names": (
-        at("settings", {"drift_average_run_length": 1e12, "drift_seldom": 1e12}),
-        "settings.drift_average_run_length and its older name settings.drift_seldom are both given",
-        "keep settings.drift_average_run_length",
-        at("settings.drift_seldom", None),
+        at("settings", {"allow_unauthenticated": True, "allow_anyone": True}),
+        "settings.allow_unauthenticated and its older name settings.allow_anyone are both given",
+        "keep settings.allow_unauthenticated",
+        at("settings.allow_anyone", None),
     ),
     "a token without an engine": (
         at("engine.tokenSecret.existingSecret", "milvus"),
@@ -138,8 +138,8 @@ WRONG: dict[str, tuple[Values, str, str, Values | None]] = {
     "all processors of the node": (
         at("resources.limits.cpu", None),
         "all processors of its node",
-        "settings.workers and settings.encoder_threads",
-        at("settings", {"workers": 1, "encoder_threads": 4}),
+        "settings.workers to both numbers",
+        at("settings.workers", "1,encoder_threads=4"),
     ),
     "two sets of data": (
         merged(CALIBRATES, at("recalibration.data.existingClaim", "labelled")),

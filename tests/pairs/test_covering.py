@@ -55,7 +55,10 @@ def test_refused_options_name_both() -> None:
     ("kind", "declared"),
     [
         (Kind.OPTION, {str(param.name) for param in command.params} - {"help", "help_all"}),
-        (Kind.SETTING, {*VARIABLES} - {"releases"}),
+        (
+            Kind.SETTING,
+            {one.names[0] for main in VARIABLES.values() for one in (main, *main.options.values())} - {"releases"},
+        ),
         (Kind.REQUEST, {*SearchRequest.model_fields}),
     ],
 )

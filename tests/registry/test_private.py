@@ -89,7 +89,7 @@ def test_full_disk_is_reported_before_copying(release: Path, folder: Path, trust
     with patch("taugate.registry.download.shutil.disk_usage") as usage:
         usage.return_value.free = 1000
         with (
-            pytest.raises(ReleaseError, match=rf"{folder}.*only 1000 are free.*TAUGATE_RELEASES_COPY"),
+            pytest.raises(ReleaseError, match=rf"{folder}.*only 1000 are free.*TAUGATE_CACHE"),
             private_copy(release, folder, trusted),
         ):
             pass
@@ -99,7 +99,7 @@ def test_full_disk_is_reported_before_copying(release: Path, folder: Path, trust
 def test_accessible_folder_is_refused(release: Path, folder: Path, trusted: TrustedKeys, mode: int) -> None:
     folder.mkdir(parents=True)
     folder.chmod(mode)
-    refusal = rf"{folder}: other users may enter it; `chmod 700`.*TAUGATE_RELEASES_COPY"
+    refusal = rf"{folder}: other users may enter it; `chmod 700`.*TAUGATE_CACHE"
     with pytest.raises(InputError, match=refusal), private_copy(release, folder, trusted):
         pass
     assert [*folder.iterdir()] == []

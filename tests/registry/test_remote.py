@@ -223,7 +223,7 @@ def test_other_folder_is_not_used_as_copy(release: Path, store: ObjectStorage, t
     with pytest.raises(InputError, match="is a copy of s3://releases/team, not of s3://releases/other"):
         update_copy("s3://releases/other", copy)
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="TAUGATE_RELEASES_COPY"):
+    with pytest.raises(InputError, match="TAUGATE_CACHE"):
         update_copy(store.url, tmp_path / "file")
 
 

@@ -14,7 +14,7 @@ from taugate.registry.catalog import current_id, find, release_ids
 from taugate.registry.history import read
 from taugate.registry.promotion import promote
 from taugate.release.files import names_of
-from taugate.release.layout import MANIFEST, REPORT, content_digest, release_id
+from taugate.release.layout import CHECK, MANIFEST, REPORT, content_digest, release_id
 from taugate.release.manifest import Manifest
 from taugate.release.verify import verify
 from taugate.retrieval.reader import load
@@ -135,7 +135,7 @@ def test_promotion_refuses_missing_release(copy: Path) -> None:
     with pytest.raises(ReleaseError, match="no release"):
         promote(copy, "20200101T000000Z-000000000000")
     assert current_id(copy) == before
-    assert sorted(path.name for path in copy.iterdir()) == [".lock", before, "current", "history.jsonl"]
+    assert sorted(path.name for path in copy.iterdir()) == [".lock", before, CHECK, "current", "history.jsonl"]
 
 
 def test_concurrent_promotions_succeed(copy: Path) -> None:
@@ -147,7 +147,7 @@ def test_concurrent_promotions_succeed(copy: Path) -> None:
     assert (copy / "current").stat().st_mode & 0o777 == 0o644
     events = read(copy).events
     assert [event.previous for event in events] == [None, *(event.release for event in events[:-1])]
-    assert sorted(path.name for path in copy.iterdir()) == [".lock", *names, "current", "history.jsonl"]
+    assert sorted(path.name for path in copy.iterdir()) == [".lock", *names, CHECK, "current", "history.jsonl"]
 
 
 def test_dangling_pointer_allows_listing_and_calibration(

@@ -1,6 +1,7 @@
-"""Two releases of the sample, either of which a test may promote."""
+"""Releases and services that tests of several folders share."""
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -8,8 +9,11 @@ import pytest
 
 from taugate.cli import main as cli
 from taugate.registry.catalog import find, release_ids
+from taugate.retrieval.reader import Release, load
 from tests.chunked_release import write_chunked_release
+from tests.service.access.files import ENTRIES, SLOW, WITHIN, entry, write
 from tests.service.with_metadata import with_metadata
+from tests.service_process import ServiceProcess
 
 
 class Two(NamedTuple):
@@ -48,9 +52,51 @@ def rich(tmp_path_factory: pytest.TempPathFactory, sample: Path, encoder: Path) 
 
 
 @pytest.fixture(scope="session")
+def cosines(sample: Path, encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A release of the sample whose scores are cosines alone."""
+    folder = tmp_path_factory.mktemp("cosines")
+    command = ["calibrate", str(sample), "--releases", str(folder), "--encoder", str(encoder), "--lexical", "off"]
+    assert cli.main(command) == 0
+    return folder
+
+
+@pytest.fixture(scope="session")
 def hybrid(sample: Path, encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A release of the sample in chunks whose score has a lexical part, with the weight 0.7."""
     return write_chunked_release(sample, encoder, tmp_path_factory.mktemp("hybrid"), "--lexical", "0.7")
+
+
+@pytest.fixture(scope="session")
+def release(releases: Path) -> Release:
+    """The usual release, opened here; not for tests whose releases are others."""
+    return load(find(releases), 1)
+
+
+@pytest.fixture(scope="session")
+def service(releases: Path) -> Iterator[ServiceProcess]:
+    """A service of the usual release, for tests that its earlier traffic does not matter to."""
+    with ServiceProcess(releases) as process:
+        yield process.ready()
+
+
+@pytest.fixture(scope="session")
+def chunked(hybrid: Path) -> Iterator[ServiceProcess]:
+    """A service of the release in chunks."""
+    with ServiceProcess(hybrid) as process:
+        yield process.ready()
+
+
+@pytest.fixture(scope="session")
+def keyed(releases: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
+    """A service with API keys, one of them for some documents and one with a rate, and the playground."""
+    entries = [
+        *ENTRIES,
+        entry(WITHIN, "tenant", "search", filter={"category": "bygglov"}),
+        entry(SLOW, "slow", "search", queries_per_second=0.001),
+    ]
+    keys = write(tmp_path_factory.mktemp("keys") / "keys.json", entries)
+    with ServiceProcess(releases, TAUGATE_KEYS_FILE=str(keys), TAUGATE_PLAYGROUND="on") as process:
+        yield process.ready()
 
 
 @pytest.fixture

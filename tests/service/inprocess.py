@@ -18,6 +18,7 @@ from taugate.retrieval.reader import Release, load
 from taugate.retrieval.retriever import Retriever
 from taugate.service.app import create_app
 from taugate.service.settings import Settings
+from tests.service_process import read_metrics
 
 PATIENCE = 10  # seconds before a test that waits for something gives up
 
@@ -102,9 +103,7 @@ async def status(http: httpx.AsyncClient, path: str, expected: int) -> bool:
 
 async def depth(http: httpx.AsyncClient) -> float:
     """taugate_queue_depth as /metrics shows it."""
-    lines = (await http.get("/metrics")).text.splitlines()
-    (value,) = (line.split()[1] for line in lines if line.startswith("taugate_queue_depth "))
-    return float(value)
+    return read_metrics((await http.get("/metrics")).text)["taugate_queue_depth"]
 
 
 async def depth_is(http: httpx.AsyncClient, expected: float) -> bool:

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from taugate.errors import InputError
 from taugate.service.settings import VARIABLES, Settings, read_settings
-from taugate.service.settings.settings import unknown_variables
+from taugate.service.settings.settings import FORMER_NAMES, unknown_variables
 from tests.service.process.test_process import refusal
 from tests.service_process import ServiceProcess
 
@@ -18,6 +18,26 @@ RENAMED = [
     ("drift_average_run_length", "TAUGATE_DRIFT_SELDOM", "1e12", 1e12),
     ("allow_unauthenticated", "TAUGATE_ALLOW_ANYONE", "true", True),
 ]
+# The same values as options and by former names.
+OPTIONS = {
+    "TAUGATE_WORKERS": "3,encoder_threads=5",
+    "TAUGATE_DRIFT": "block=auto,canary_seconds=60",
+    "TAUGATE_DRAIN_SECONDS": "0, shutdown_seconds=7",
+    "TAUGATE_ENCODER_URL": "http://h/v1?a=b,c,key_file=/run/key",
+    "TAUGATE_QUERY_LOG_TEXTS": "true,days=30",
+}
+FORMER = {
+    "TAUGATE_WORKERS": "3",
+    "TAUGATE_ENCODER_THREADS": "5",
+    "TAUGATE_DRIFT_BLOCK": "auto",
+    "taugate_canary_seconds": "60",
+    "TAUGATE_DRAIN_SECONDS": "0",
+    "TAUGATE_SHUTDOWN_SECONDS": "7",
+    "TAUGATE_ENCODER_URL": "http://h/v1?a=b,c",
+    "TAUGATE_ENCODER_KEY_FILE": "/run/key",
+    "TAUGATE_QUERY_LOG_TEXTS": "true",
+    "TAUGATE_QUERY_LOG_DAYS": "30",
+}
 # Every variable of version 0.1.0; none may stop working.
 NAMES = re.findall(
     r"\w+",
@@ -33,7 +53,9 @@ NAMES = re.findall(
 
 
 def test_variable_names_are_complete() -> None:
-    known = {name.upper() for variable in VARIABLES.values() for name in variable.names}
+    current = {name.upper() for name in VARIABLES}
+    assert len(current) <= 48
+    known = current | {name.removeprefix("TAUGATE_") for name in FORMER_NAMES}
     assert known - set(NAMES) == {
         "ALLOW_UNAUTHENTICATED",
         "DIALECTS",
@@ -67,6 +89,40 @@ def test_variables_reach_groups_in_any_case(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("TAUGATE_MAX_K", "9")
     assert Settings(releases="r", max_k=7).requests.max_k == 7, "what is given goes before the environment"
     assert Settings(releases="r").requests.max_k == 9
+
+
+def test_options_equal_former_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for variables in (OPTIONS, FORMER):
+        with monkeypatch.context() as environment:
+            for name, text in variables.items():
+                environment.setenv(name, text)
+            found.append(Settings(releases="r"))
+            assert Settings(releases="r", workers=2).compute.encoder_threads == 5, "a flag leaves the options"
+    options, former = found
+    assert options == former
+    assert (options.compute.workers, options.drift.enabled, options.drift.block) == (3, True, "auto")
+    assert (options.drift.canary_seconds, options.connections.shutdown_seconds) == (60, 7)
+
+
+@pytest.mark.parametrize(
+    ("variables", "message"),
+    [
+        ({"WORKERS": "2,threads=4"}, "TAUGATE_WORKERS has no option 'threads'; it has encoder_threads, search_threads"),
+        ({"WORKERS": "2,4"}, "TAUGATE_WORKERS=2,4: must be a valid integer"),
+        ({"DRIFT": "block=5"}, "TAUGATE_DRIFT: block=5: must be greater than or equal to 25 or 'auto'"),
+        (
+            {"DRAIN_SECONDS": "9,shutdown_seconds=1", "SHUTDOWN_SECONDS": "2"},
+            "shutdown_seconds is set twice, in TAUGATE_DRAIN_SECONDS and TAUGATE_SHUTDOWN_SECONDS; unset "
+            "TAUGATE_SHUTDOWN_SECONDS",
+        ),
+    ],
+)  # fmt: skip
+def test_unusable_option_is_named(variables: dict[str, str], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, text in variables.items():
+        monkeypatch.setenv(f"TAUGATE_{name}", text)
+    with pytest.raises(InputError, match=f"^{re.escape(message)}"):
+        read_settings(releases="r")
 
 
 @pytest.mark.parametrize(("name", "older", "text", "value"), RENAMED)
@@ -189,9 +245,12 @@ def test_unknown_variable_suggests_nearest_setting() -> None:
     }
 
 
-def test_service_warns_of_unknown_variable(releases: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_service_warns_of_unknown_and_former_variables(releases: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TAUGATE_MAXK", "3")
+    monkeypatch.setenv("TAUGATE_DRIFT_BLOCK", "400")
     with ServiceProcess(releases).ready() as service:
         log = [json.loads(line) for line in service.log().splitlines()]
     (warning,) = [line for line in log if line["message"] == "unknown setting ignored"]
     assert (warning["level"], warning["variable"], warning["nearest"]) == ("warning", "TAUGATE_MAXK", "TAUGATE_MAX_K")
+    (notice,) = [line for line in log if line["message"] == "former setting"]
+    assert (notice["variable"], notice["use"]) == ("TAUGATE_DRIFT_BLOCK", "TAUGATE_DRIFT=VALUE,block=VALUE")

@@ -73,12 +73,9 @@
 {{- define "taugate.endpointsEnv" -}}
 {{- range $name, $endpoint := include "taugate.endpoints" . | fromJson }}
 {{- with $endpoint.url }}
+{{- $key := printf ",key_file=/etc/taugate/%s/%s" $name $endpoint.keySecret.key }}
 - name: TAUGATE_{{ upper $name }}_URL
-  value: {{ . | quote }}
-{{- end }}
-{{- if $endpoint.keySecret.existingSecret }}
-- name: TAUGATE_{{ upper $name }}_KEY_FILE
-  value: {{ printf "/etc/taugate/%s/%s" $name $endpoint.keySecret.key | quote }}
+  value: {{ printf "%s%s" . (ternary $key "" (not (empty $endpoint.keySecret.existingSecret))) | quote }}
 {{- end }}
 {{- end }}
 {{- end }}

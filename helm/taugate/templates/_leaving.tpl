@@ -17,5 +17,5 @@
 {{/* Longer than preStop, the drain period and requests in flight together, plus five seconds to end processes and write logs. */}}
 {{- define "taugate.gracePeriod" -}}
 {{- $drain := include "taugate.drain" . | atoi }}
-{{- add (include "taugate.preStop" (list . $drain) | atoi) $drain (include "taugate.setting" (list . "shutdown_seconds") | atoi) 5 }}
+{{- add (include "taugate.preStop" (list . $drain) | atoi) $drain (include "taugate.setting" (list . "shutdown_seconds" "drain_seconds" "shutdown_seconds") | atoi) 5 }}
 {{- end }}

@@ -1,11 +1,25 @@
 {{/* The service's settings, as variables. */}}
 
-{{/* A setting by name as text, or the service's default: (list context name). */}}
+{{/* A setting by name as text, or the service's default: (list context name), or of an option (list context name variable option). */}}
 {{- define "taugate.setting" -}}
 {{- $context := index . 0 }}
-{{- $given := index $context.Values.settings (index . 1) }}
-{{- if kindIs "invalid" $given }}
-{{- $given = index ($context.Files.Get "files/settings.json" | fromJson) (index . 1) }}
+{{- $name := index . 1 }}
+{{- $given := index $context.Values.settings $name }}
+{{- $parts := index $context.Values.settings (index (append . $name) 2) | toString | splitList "," }}
+{{- if eq (len .) 4 }}
+{{- $option := printf "%s=" (index . 3) }}
+{{- range $parts }}
+{{- if hasPrefix $option . }}
+{{- $given = trimPrefix $option . }}
+{{- end }}
+{{- end }}
+{{- else if contains "=" (first $parts) }}
+{{- $given = "" }}
+{{- else if gt (len $parts) 1 }}
+{{- $given = first $parts }}
+{{- end }}
+{{- if or (kindIs "invalid" $given) (eq (toString $given) "") }}
+{{- $given = index ($context.Files.Get "files/settings.json" | fromJson) $name }}
 {{- end }}
 {{- $given | toJson | trimAll "\"" }}
 {{- end }}
@@ -52,7 +66,6 @@ TAUGATE_HOST: {{ .Values.listen.host | quote }}
 TAUGATE_PORT: {{ .Values.listen.port | quote }}
 TAUGATE_ALLOWED_HOSTS: {{ include "taugate.allowedHosts" . | quote }}
 {{- if include "taugate.copies" . }}
-TAUGATE_RELEASES_COPY: {{ .Values.releases.copyPath | quote }}
 TAUGATE_CACHE: /cache
 {{- end }}
 {{- if include "taugate.keysSecret" . }}

@@ -18,7 +18,7 @@ trustedKeys.pem, trustedKeys.existingConfigMap and trustedKeys.existingSecret ex
 env.{{ $name }} is a setting of taugate: use settings.{{ $name | trimPrefix "TAUGATE_" | lower }}, or the value that helm/taugate/README.md lists for it
 {{- end }}
 {{- end }}
-{{- range $new, $older := dict "allow_unauthenticated" "allow_anyone" "drift_average_run_length" "drift_seldom" }}
+{{- range $new, $older := dict "allow_unauthenticated" "allow_anyone" }}
 {{- if not (or (kindIs "invalid" (index $.Values.settings $new)) (kindIs "invalid" (index $.Values.settings $older))) }}
 settings.{{ $new }} and its older name settings.{{ $older }} are both given: keep settings.{{ $new }}
 {{- end }}

@@ -8,8 +8,8 @@ autoscaling.minReplicas is over autoscaling.maxReplicas: lower it
 {{- if and $scaling.enabled (eq $scaling.metric "cpu") (not .Values.resources.requests.cpu) }}
 autoscaling on cpu uses a share of resources.requests.cpu, which is missing: set it, or use autoscaling.metric=queueDepth
 {{- end }}
-{{- if not (or .Values.resources.limits.cpu (and .Values.settings.workers .Values.settings.encoder_threads)) }}
-without resources.limits.cpu a pod uses all processors of its node to encode: set a limit, or settings.workers and settings.encoder_threads
+{{- if not (or .Values.resources.limits.cpu (ne (include "taugate.setting" (list . "encoder_threads" "workers" "encoder_threads")) "null")) }}
+without resources.limits.cpu a pod uses all processors of its node to encode: set a limit, or settings.workers to both numbers, such as 1,encoder_threads=4
 {{- end }}
 {{- range list .Values.affinity .Values.recalibration.affinity }}
 {{- if and $.Values.releases.volume.oneNode .podAffinity }}

@@ -18,23 +18,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from taugate.calibration.formats import percent
+from taugate.calibration.progress import percent
 from taugate.data.labelled_queries import LabelledQueries, LabelledQuery
 from taugate.data.queries import Origin
 from taugate.evidence.risk import certify
 from taugate.evidence.rules import CONFIDENCE
+from taugate.release import records
 from taugate.release.adaptation import AdaptationRecord
 from taugate.release.evidence import Interval
 from taugate.release.names import METHODS
 from taugate.release.outcome_records import MetricsRecord, PolicyRecord
-from taugate.release.records import (
-    MIN_QUERIES,
-    AgainstChance,
-    BiasRecord,
-    CalibrationRecord,
-    StateReason,
-    why_provisional,
-)
 
 _TABLE = "bias.json"
 _CONFIDENCE = 0.95
@@ -64,7 +57,7 @@ def read_table() -> list[MeasuredSet]:
     return [MeasuredSet(**row) for row in rows]
 
 
-def expected_bias(table: Sequence[MeasuredSet]) -> BiasRecord | None:
+def expected_bias(table: Sequence[MeasuredSet]) -> records.BiasRecord | None:
     """Return the expected difference of figures on generated and on human queries for a further data set.
 
     None with fewer than two data sets, because their variance is unknown.
@@ -73,7 +66,9 @@ def expected_bias(table: Sequence[MeasuredSet]) -> BiasRecord | None:
     loss = _mean_of_each_set((row.set, row.loss_generated - row.loss_human) for row in table)
     if len(accuracy) < 2:
         return None
-    return BiasRecord(**prediction_interval(accuracy).model_dump(), sets=len(accuracy), loss=prediction_interval(loss))
+    return records.BiasRecord(
+        **prediction_interval(accuracy).model_dump(), sets=len(accuracy), loss=prediction_interval(loss)
+    )
 
 
 def _mean_of_each_set(differences: Iterable[tuple[str, float]]) -> list[float]:
@@ -124,15 +119,15 @@ class AvailableEvidence:
         return cls(len(dataset.answerable) - generated, generated, dataset.passages, k, written, unproven)
 
     @property
-    def reasons(self) -> list[StateReason]:
+    def reasons(self) -> list[records.StateReason]:
         """Reasons why a release with this evidence is provisional; empty if it is calibrated.
 
         One generated query is enough: a threshold that rests on two kinds of query guarantees nothing about either.
         """
-        reasons: list[StateReason] = []
+        reasons: list[records.StateReason] = []
         if self.generated or self.encoder_unproven:
             reasons.append("generated_queries")
-        if self.human < MIN_QUERIES:
+        if self.human < records.MIN_QUERIES:
             reasons.append("few_queries")
         if self.documents <= self.k:
             reasons.append("few_documents")
@@ -141,7 +136,7 @@ class AvailableEvidence:
     @property
     def because(self) -> str:
         """Sentence that says why the release is provisional and how to calibrate it; empty if it is calibrated."""
-        return why_provisional(self.reasons, self.human, self.generated, self.k)
+        return records.why_provisional(self.reasons, self.human, self.generated, self.k)
 
 
 def count_generated(queries: Sequence[LabelledQuery]) -> int:
@@ -151,7 +146,7 @@ def count_generated(queries: Sequence[LabelledQuery]) -> int:
 
 def calibration_record(
     hits: NDArray[np.bool_], evidence: AvailableEvidence, chance: float | None = None, *, adjusted: bool = False
-) -> CalibrationRecord:
+) -> records.CalibrationRecord:
     """Record the state of a release, its bias, and its comparison with chance.
 
     Args:
@@ -161,7 +156,7 @@ def calibration_record(
     reasons = evidence.reasons
     if chance is None:
         chance = min(1.0, evidence.k / evidence.documents)
-    return CalibrationRecord(
+    return records.CalibrationRecord(
         state="provisional" if reasons else "adjusted" if adjusted else "calibrated",
         reasons=reasons,
         human=evidence.human,
@@ -173,7 +168,7 @@ def calibration_record(
     )
 
 
-def against_chance(hits: int, queries: int, chance: float) -> AgainstChance:
+def against_chance(hits: int, queries: int, chance: float) -> records.AgainstChance:
     """Compare accuracy, with its exact lower limit, with chance.
 
     The unit is the query even if queries share documents, because the question is whether there is anything to
@@ -181,7 +176,7 @@ def against_chance(hits: int, queries: int, chance: float) -> AgainstChance:
     document no accuracy would be above chance.
     """
     lower = lower_limit(hits, queries)
-    return AgainstChance(
+    return records.AgainstChance(
         accuracy=hits / queries,
         lower=lower,
         chance=chance,
@@ -213,7 +208,9 @@ def _queries_needed(hits: int, queries: int, chance: float) -> int | None:
     return high * queries
 
 
-def outlook(record: CalibrationRecord, policy: PolicyRecord, metrics: MetricsRecord, *, refusing: bool) -> str | None:
+def outlook(
+    record: records.CalibrationRecord, policy: PolicyRecord, metrics: MetricsRecord, *, refusing: bool
+) -> str | None:
     """State what to expect for people's questions if figures are of generated ones; None if no query was generated.
 
     Args:

@@ -28,19 +28,7 @@ from taugate.data.beir import Dataset
 from taugate.evidence.clusters import SamplingUnits
 from taugate.evidence.divisions import QueryRoles
 from taugate.evidence.ranking import JudgedQueries
-from taugate.evidence.relevance.fitting import (
-    SUREST,
-    AppliedRelevance,
-    EstimatedRelevance,
-    RelevanceFit,
-    Unanswered,
-    UnansweredQuestions,
-    fit_logistic,
-    fit_relevance,
-    kind_shares,
-    lowest_scores,
-    map_probabilities,
-)
+from taugate.evidence.relevance import fitting
 from taugate.policy.arrays import CorpusVectors, Float32, Float64, QueryVectors, Ranking, mean_and_covariance
 from taugate.policy.policy import Mask
 from taugate.policy.relevance import (
@@ -68,7 +56,7 @@ _ON_TOPIC_STRENGTH, _OFF_TOPIC_SHARE = 1.0, 0.1
 
 
 @dataclass(frozen=True)
-class EstimatedCorpusRelevance(EstimatedRelevance):
+class EstimatedCorpusRelevance(fitting.EstimatedRelevance):
     """A model of vectors that was fitted in this calibration, with its probabilities."""
 
     relevance: Relevance
@@ -80,7 +68,7 @@ def estimate_relevance(
     roles: QueryRoles,
     documents: CorpusVectors,
     lengths: Lengths,
-    unanswered: Unanswered | None = None,
+    unanswered: fitting.Unanswered | None = None,
 ) -> EstimatedCorpusRelevance | None:
     """Fit on the fitting queries, recalibrate on the other calibration queries, and score every result.
 
@@ -103,7 +91,7 @@ def estimate_relevance(
         rows = background.rows(judged.top.positions)
         values = features(judged.top.scores, background.of_queries(vectors), rows, k)
         relevant, labelled = judged.relevant, judged.labelled
-        fitted = fit_relevance(values[roles.fit], relevant[roles.fit], roles.clusters, labelled[roles.fit])
+        fitted = fitting.fit_relevance(values[roles.fit], relevant[roles.fit], roles.clusters, labelled[roles.fit])
         if fitted is None:
             return None
         unseen = roles.not_fitting
@@ -113,9 +101,11 @@ def estimate_relevance(
             for kind in unanswered.learning:
                 rows, of_queries = background.rows(kind.top.positions), background.of_queries(kind.vectors)
                 questions.append(features(kind.top.scores, of_queries, rows, k))
-            shares = kind_shares(unanswered.learning)
+            shares = fitting.kind_shares(unanswered.learning)
             fitted = _with_on_topic(fitted, fit_on_topic(values[roles.fit], questions[0]), values[roles.fit])
-        model = map_probabilities(fitted.model, values[unseen], relevant[unseen], labelled[unseen], questions, shares)
+        model = fitting.map_probabilities(
+            fitted.model, values[unseen], relevant[unseen], labelled[unseen], questions, shares
+        )
         relevance = Relevance(model, background, k)
         return EstimatedCorpusRelevance(
             relevance, answerable=model.probability(values).astype(np.float32), unanswered=unanswered, fit=fitted
@@ -127,8 +117,8 @@ def apply_relevance(
     judged: JudgedQueries,
     encoded: EncodedTexts,
     describing: NDArray[np.int64],
-    unanswered: Unanswered | None = None,
-) -> AppliedRelevance:
+    unanswered: fitting.Unanswered | None = None,
+) -> fitting.AppliedRelevance:
     """Score every result with a model that was fitted earlier, on these documents or on others.
 
     Its weights do not change. The similarities of random pairs, with which it compares scores, are measured again in
@@ -142,7 +132,7 @@ def apply_relevance(
     with threadpool_limits(limits=1):
         background = _background(encoded.documents, encoded.answerable[describing], encoded.lengths)
         relevance = Relevance(model, background, judged.top.scores.shape[1])
-        return AppliedRelevance(
+        return fitting.AppliedRelevance(
             relevance,
             relevance.estimate(encoded.answerable, judged.top),
             None if model.on_topic is None else unanswered,
@@ -158,15 +148,15 @@ def fit_on_topic(answerable: Float64, off_topic: Float64) -> OnTopic:
     """
     columns = [FEATURES.index(name) for name in QUERY_FEATURES]
     best = np.concatenate([answerable[:, 0], off_topic[:, 0]])[:, columns]
-    model = fit_logistic(best, np.arange(len(best)) < len(answerable), _ON_TOPIC_STRENGTH, "balanced")
+    model = fitting.fit_logistic(best, np.arange(len(best)) < len(answerable), _ON_TOPIC_STRENGTH, "balanced")
     weights = model.weights / model.scale
     prior = np.log((1 - _OFF_TOPIC_SHARE) / _OFF_TOPIC_SHARE)  # the fit's own is that of equal shares
     return OnTopic(float(model.intercept - weights @ model.center + prior), *weights.tolist())
 
 
-def _with_on_topic(fitted: RelevanceFit, on_topic: OnTopic, values: Float64) -> RelevanceFit:
+def _with_on_topic(fitted: fitting.RelevanceFit, on_topic: OnTopic, values: Float64) -> fitting.RelevanceFit:
     """Add the factor to a model, and to the probabilities of the results whose (q, K, F) features are `values`."""
-    p = np.clip(fitted.out_of_fold.astype(np.float64), SUREST, 1 - SUREST)
+    p = np.clip(fitted.out_of_fold.astype(np.float64), fitting.SUREST, 1 - fitting.SUREST)
     joint = on_topic.times(np.log(p) - np.log1p(-p), values)
     out_of_fold = (1 / (1 + np.exp(-joint))).astype(np.float32)
     return replace(fitted, model=replace(fitted.model, on_topic=on_topic), out_of_fold=out_of_fold)
@@ -185,7 +175,7 @@ def _background(documents: CorpusVectors, queries: QueryVectors, lengths: Length
 
 
 @dataclass(frozen=True)
-class EstimatedScoreRelevance(EstimatedRelevance):
+class EstimatedScoreRelevance(fitting.EstimatedRelevance):
     """A model of scores that was fitted in this calibration, with its probabilities."""
 
     relevance: ScoreRelevance
@@ -203,14 +193,14 @@ def estimate_score_relevance(
         components: Further scores of the results by name, (n, K) float32 each, NaN for a missing one.
     """
     scores, k = judged.top.scores, judged.top.scores.shape[1]
-    floors = lowest_scores(components, roles.fit)
+    floors = fitting.lowest_scores(components, roles.fit)
     with threadpool_limits(limits=1):
         values = score_features(scores, components, floors, k)
         relevant, fit, unseen = judged.relevant, roles.fit, roles.not_fitting
-        fitted = fit_relevance(values[fit], relevant[fit], roles.clusters)
+        fitted = fitting.fit_relevance(values[fit], relevant[fit], roles.clusters)
         if fitted is None:
             return None
-        model = map_probabilities(fitted.model, values[unseen], relevant[unseen])
+        model = fitting.map_probabilities(fitted.model, values[unseen], relevant[unseen])
         return EstimatedScoreRelevance(
             ScoreRelevance(model, floors, k),
             answerable=model.probability(values).astype(np.float32),
@@ -254,33 +244,33 @@ class LabelledSearch(SearchedQueries):
         return DeepFigures.measure(queries, self.encoded.answerable[members], self.index, self.dataset.parents)
 
     @cached_property
-    def off_topic(self) -> UnansweredQuestions:
+    def off_topic(self) -> fitting.UnansweredQuestions:
         """The questions about other subjects in the order of their table, each a cluster of its own."""
         vectors = self.encoded.off_topic
         clusters = int(self.cluster_ids.max(initial=-1)) + 1 + np.arange(len(vectors))
-        return UnansweredQuestions(self.index.search(vectors, self._k), vectors, clusters)
+        return fitting.UnansweredQuestions(self.index.search(vectors, self._k), vectors, clusters)
 
     @cached_property
-    def near_misses(self) -> list[tuple[UnansweredQuestions, Positions]]:
+    def near_misses(self) -> list[tuple[fitting.UnansweredQuestions, Positions]]:
         """Two kinds made from answerable queries, each with the (m,) positions of these; the second may be missing."""
         top, rows = removed_documents(self.dataset, self.encoded, self.index, self._k)
-        kinds = [(UnansweredQuestions(top, self.encoded.answerable[rows], self.cluster_ids[rows]), rows)]
+        kinds = [(fitting.UnansweredQuestions(top, self.encoded.answerable[rows], self.cluster_ids[rows]), rows)]
         near = self.encoded.near_misses
         if near is not None and len(near.vectors):
             top = self.index.search(near.vectors, self._k)
-            kinds.append((UnansweredQuestions(top, near.vectors, self.cluster_ids[near.sources]), near.sources))
+            kinds.append((fitting.UnansweredQuestions(top, near.vectors, self.cluster_ids[near.sources]), near.sources))
         return kinds
 
-    def off_topic_relevance(self, applied: AppliedRelevance | None) -> Float32 | None:
+    def off_topic_relevance(self, applied: fitting.AppliedRelevance | None) -> Float32 | None:
         """Estimate the relevance of the results of `off_topic`, (o, K) float32; None without a model of this search."""
         questions, model = self.off_topic, None if applied is None else applied.of_vectors
         return None if model is None else model.estimate(questions.vectors, questions.top)
 
     @property
-    def own(self) -> UnansweredQuestions:
+    def own(self) -> fitting.UnansweredQuestions:
         """The user's unanswerable queries."""
         clusters = self.cluster_ids[len(self.judged) :]
-        return UnansweredQuestions(self.unanswerable, self.encoded.unanswerable, clusters, own=True)
+        return fitting.UnansweredQuestions(self.unanswerable, self.encoded.unanswerable, clusters, own=True)
 
     @property
     def _k(self) -> int:

@@ -8,16 +8,8 @@ from pydantic.dataclasses import dataclass
 
 from taugate.data.judgements import HUMAN, TRAFFIC
 from taugate.errors import InputError
+from taugate.evidence import rules
 from taugate.evidence.options import RELEVANT_FROM, Advice, Options, RelevantFrom, SplitName
-from taugate.evidence.rules import (
-    CONFIDENCE,
-    MAX_LOSS,
-    AbstentionRule,
-    GateSettings,
-    ThresholdRule,
-    default_margin,
-    requested_margin,
-)
 from taugate.release.engine import EngineKind
 from taugate.release.evidence import Drawn
 from taugate.release.manifest import Manifest
@@ -89,7 +81,9 @@ class CandidateSettings(Options):
     accept: Annotated[tuple[Accepted, ...], Advice('give ["projection"]')] = Field(
         default=(), description="candidates that are used although the gate does not accept them"
     )
-    gate: GateSettings = Field(default_factory=GateSettings, description="conditions for accepting a candidate")
+    gate: rules.GateSettings = Field(
+        default_factory=rules.GateSettings, description="conditions for accepting a candidate"
+    )
 
     def __post_init__(self) -> None:
         if self.retention is not None and self.projection != "query-pca":
@@ -159,8 +153,10 @@ class CalibrationSettings(Options):
         allow_inf_nan=False,
         description="percentile of the top-K similarities that gives θ, for COE and ROE",
     )
-    rule: ThresholdRule = Field(default_factory=ThresholdRule.from_options, description="how the threshold is chosen")
-    abstention: AbstentionRule | None = Field(
+    rule: rules.ThresholdRule = Field(
+        default_factory=rules.ThresholdRule.from_options, description="how the threshold is chosen"
+    )
+    abstention: rules.AbstentionRule | None = Field(
         default=None, description="when queries are refused as a whole, with certified limits; None for never"
     )
     refuse: RefuseChoice = Field(
@@ -263,10 +259,12 @@ class CalibrationSettings(Options):
         def of(group: type[Options]) -> dict[str, Any]:
             return {name: options[name] for name in group.fields() if name in options}
 
-        abstention, threshold_options = AbstentionRule.from_options(of(ThresholdRule) | of(AbstentionRule))
-        rule = ThresholdRule.from_options(**threshold_options)
-        gate = {"margin": options.get("margin"), "confidence": options.get("gate_confidence", CONFIDENCE)}
-        candidates = CandidateSettings(**of(CandidateSettings), gate=GateSettings(**gate))
+        abstention, threshold_options = rules.AbstentionRule.from_options(
+            of(rules.ThresholdRule) | of(rules.AbstentionRule)
+        )
+        rule = rules.ThresholdRule.from_options(**threshold_options)
+        gate = {"margin": options.get("margin"), "confidence": options.get("gate_confidence", rules.CONFIDENCE)}
+        candidates = CandidateSettings(**of(CandidateSettings), gate=rules.GateSettings(**gate))
         values = of(cls)
         values["refuse"] = _refuse_choice(options.get("refuse", "auto"), rule, abstention)
         if values.get("labels"):
@@ -275,7 +273,7 @@ class CalibrationSettings(Options):
 
 
 def _refuse_choice(
-    choice: RefuseChoice, rule: ThresholdRule, abstention: AbstentionRule | None
+    choice: RefuseChoice, rule: rules.ThresholdRule, abstention: rules.AbstentionRule | None
 ) -> Literal["auto", "off"] | float:
     """Return what is refused by default: with auto, nothing if other options decide it, or name the threshold."""
     if choice == "auto":
@@ -309,7 +307,8 @@ class UpdateSettings(Options):
         Advice("give a loss of accuracy above 0 and below 1"),
     ] = Field(
         default=None,
-        description=f"largest loss of accuracy allowed (default: {MAX_LOSS:g}, or the smallest the labels can show)",
+        description=f"largest loss of accuracy allowed (default: {rules.MAX_LOSS:g}, or the smallest the labels can "
+        "show)",
     )
     embeddings: str | None = Field(
         default=None,
@@ -319,16 +318,16 @@ class UpdateSettings(Options):
 
     def margin_for(self, detectable: float) -> float:
         """Return the margin, or the default for labels that can exclude a loss of `detectable` and no smaller one."""
-        return default_margin(MAX_LOSS, detectable) if self.margin is None else self.margin
+        return rules.default_margin(rules.MAX_LOSS, detectable) if self.margin is None else self.margin
 
 
-def kept_rule(policy: PolicyRecord) -> ThresholdRule:
+def kept_rule(policy: PolicyRecord) -> rules.ThresholdRule:
     """Return the rule that keeps the threshold of a policy, as if it had been given with --tau."""
-    return ThresholdRule(
+    return rules.ThresholdRule(
         method="fixed",
         policy="similarity" if policy.kind == "none" else policy.kind,
         metric=policy.metric,
-        max_loss=policy.max_loss or MAX_LOSS,
+        max_loss=policy.max_loss or rules.MAX_LOSS,
         confidence=policy.confidence,
         tau=policy.tau,
     )
@@ -337,7 +336,7 @@ def kept_rule(policy: PolicyRecord) -> ThresholdRule:
 def kept_settings(manifest: Manifest, embeddings: str | None) -> CalibrationSettings:
     """Return the settings of the current release's calibration, with its threshold fixed."""
     tested = [record for record in manifest.gate if record.kind in TESTED_AGAIN and record.admitted]
-    gate = GateSettings(requested_margin(tested), tested[-1].confidence) if tested else GateSettings()
+    gate = rules.GateSettings(rules.requested_margin(tested), tested[-1].confidence) if tested else rules.GateSettings()
     engine = manifest.engine
     return CalibrationSettings(
         split=manifest.data.split,
@@ -355,10 +354,10 @@ def kept_settings(manifest: Manifest, embeddings: str | None) -> CalibrationSett
     )
 
 
-def requested_rule(policy: PolicyRecord, strata: str | None = None) -> ThresholdRule:
+def requested_rule(policy: PolicyRecord, strata: str | None = None) -> rules.ThresholdRule:
     """Return the rule that was requested of the calibration of a policy with a guarantee."""
     max_losses, offered = [level.max_loss for level in policy.levels], METHODS[policy.method].statements
-    return ThresholdRule.from_options(
+    return rules.ThresholdRule.from_options(
         method=policy.method,
         policy="auto" if policy.choice is not None or policy.kind == "none" else policy.kind,
         metric=policy.metric,

@@ -50,6 +50,7 @@ _GROUPS = {
     "watch": {
         "explain": "explain why a document is, or is not, among the results",
         "drift": "detect drift in recorded queries",
+        "log": "check a chained query log",
         "traffic": "make labelled queries from user feedback",
     },
 }

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from pydantic.dataclasses import dataclass
 
-from taugate.calibration.comparison.decision import PromotionRule
 from taugate.calibration.comparison.publish import Promotion
 from taugate.calibration.comparison.publish import as_json as promotion_json
+from taugate.calibration.comparison.rule import PromotionRule
 from taugate.calibration.recalibration.trial import DEFAULT_QUERIES, DEFAULT_SECONDS, TrialSettings
 from taugate.calibration.settings import UpdateSettings
 from taugate.cli.terminal.command import OptionGroup

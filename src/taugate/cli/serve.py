@@ -8,7 +8,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from typing import Any
 
 import click
 
@@ -18,7 +18,13 @@ from taugate.cli.terminal.output import aligned, print_result, printable, say, s
 from taugate.errors import InputError
 from taugate.plugins import provided
 from taugate.service.settings import Settings, read_settings
-from taugate.service.settings.settings import PREFIX, SettingInForce, settings_in_force, unknown_variables
+from taugate.service.settings.settings import (
+    PREFIX,
+    SettingInForce,
+    former_variables,
+    settings_in_force,
+    unknown_variables,
+)
 from taugate.storage.files import Json
 
 _BACKLOG = 2048  # uvicorn's own default
@@ -126,7 +132,8 @@ def run_settings(as_json: bool, **flags: Any) -> int:  # noqa: ANN401 (of the ty
     if as_json:
         values: dict[str, Json] = {
             setting.variable.name: {
-                "value": cast("Json", setting.shown()),
+                "value": setting.value,
+                **({"options": dict(setting.options)} if setting.options else {}),
                 "source": setting.source,
                 "set_by": setting.set_by,
             }
@@ -134,11 +141,12 @@ def run_settings(as_json: bool, **flags: Any) -> int:  # noqa: ANN401 (of the ty
         }
         print_result({"settings": values, "unknown": unknown})
     else:
-        rows = [(setting.variable.name, printable(_text(setting.shown())), _source(setting)) for setting in settings]
-        print_result("\n".join(aligned(rows)))
+        _print_table(settings)
         for name, nearest in unknown.items():
             hint = f"; did you mean {nearest}?" if nearest else ""
             say(f"warning: {printable(name)} is set, but is not a setting{hint}")
+        for name, use in former_variables(os.environ).items():
+            say(f"warning: {printable(name)} is a former name; use {use}")
     return 0
 
 
@@ -152,6 +160,15 @@ settings_command = Command(
     help="Shows the settings that `taugate serve` would use without options. Secrets are hidden; docs/settings.md "
     "describes every setting.",
 )
+
+
+def _print_table(settings: list[SettingInForce]) -> None:
+    """Print a line for each setting: variable, value and source."""
+    rows = []
+    for setting in settings:
+        options = [f"{key}={_text(value)}" for key, value in setting.options.items() if value is not None]
+        rows.append((setting.variable.name, printable(",".join([_text(setting.value), *options])), _source(setting)))
+    print_result("\n".join(aligned(rows)))
 
 
 def _text(value: object) -> str:

@@ -28,6 +28,8 @@ _MISSING = "the service writes one if TAUGATE_QUERY_LOG names it"
 # Other files that match `queries.log*`: logs that logrotate compressed, and the page of an earlier replay.
 _NO_LOGS = {".gz": "compressed; unpack it with gunzip", ".html": "a report, not a log; leave it out"}
 
+ROOT = b'{"root":'  # begins a line that says nothing of queries, see `chain.py`
+
 _Text = Annotated[str, Field(strict=True)]
 _Time = Annotated[float, Field(strict=True, ge=0, le=_LATEST, allow_inf_nan=False)]
 _Similarity = Annotated[float, Field(strict=True, ge=-_LARGEST, le=_LARGEST, allow_inf_nan=False)]
@@ -185,7 +187,9 @@ def read_query_log(paths: Sequence[Path]) -> Iterator[LogLine]:
         if sum(path.resolve() == other.resolve() for other in paths) > 1:
             raise InputError(f"{path}: named twice; name each file once")
     for path in paths:
-        for number, line in _lines(path):
+        for number, line in numbered_lines(path):
+            if line.startswith(ROOT):
+                continue
             try:
                 record = parse(line)
             except ValueError as error:
@@ -243,7 +247,7 @@ def _guessed(value: Callable[[str], object]) -> dict[str, NotComparable | None]:
     return {"not_comparable": next((reason for reason, holds in applies.items() if holds), None)}
 
 
-def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
+def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """Yield the number, from 1, and the bytes of each line.
 
     Raises:

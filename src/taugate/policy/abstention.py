@@ -87,9 +87,7 @@ class Signals:
         """Compute signals, (n, len(names)) float64, of n queries with at least one result.
 
         Args:
-            vectors: (n, d) float32.
-            top: Results of the queries, w ≥ 1 each, best first; only the first k are used, or all if there are fewer.
-            components: Further scores of the results by name, (n, w) float32 each, NaN for a missing one.
+            top: Results of the queries, w ≥ 1 each; only the first k are used, or all if there are fewer.
         """
         head = top.scores[:, : self.k].astype(np.float64)
         best, remaining = head[:, 0], head[:, 1:]
@@ -124,10 +122,6 @@ class AnswerScore:
         """Compute the scores of n queries, (n,) float32; −∞ for all if a filter leaves no document.
 
         Computed in float64 and rounded once, so batching changes a score about as rarely as a `similarity`.
-
-        Args:
-            vectors: (n, d) float32.
-            top: n rows of results, best first.
         """
         if not top.scores.size:
             return np.full(len(texts), -np.inf, dtype=np.float32)
@@ -159,12 +153,7 @@ class AnswerScore:
     def load(
         cls, path: Path, name: str, dimension: int, read_words: ReadWords | None = None, components: Sequence[str] = ()
     ) -> Self:
-        """Read the file that `save` wrote.
-
-        Args:
-            read_words: Reads the words of the documents; None if there are none.
-            components: Names of the component scores; empty without any.
-        """
+        """Read the file that `save` wrote."""
         score_name = next((valid for valid in get_args(ScoreName) if valid == name), None)
         arrays = read_tensors(path)
         words = read_words(arrays) if score_name and read_words and needs_words(score_name) else None

@@ -1,4 +1,7 @@
-"""Arrays that policies read: vectors of queries and of documents, in memory or in blocks, and ranked results."""
+"""Arrays that policies read: vectors of queries and of documents, in memory or in blocks, and ranked results.
+
+Queries are (n, d) and documents (N, d) float32 of unit length; results are (n, w), best first; positions are int64.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -55,14 +58,8 @@ def require_in_memory(vectors: CorpusVectors) -> Float32:
 
 
 def moments(vectors: CorpusVectors) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the mean, (d,), and the scatter Σ (v − mean)(v − mean)ᵀ, (d, d), of vectors, in float64.
-
-    Vectors are centred before they are multiplied, so close vectors lose no digits. Vectors outside the memory are read
-    twice.
-
-    Args:
-        vectors: (n, d) float32, n ≥ 1.
-    """
+    """Return the mean, (d,), and the scatter Σ (v − mean)(v − mean)ᵀ, (d, d), of n ≥ 1 vectors, in float64."""
+    # Vectors are centred before they are multiplied, so close vectors lose no digits. Others are read twice.
     mean: NDArray[np.float64] = total(vectors) / vectors.shape[0]
     scatter = np.zeros((len(mean), len(mean)))
     for _, block in blocks(vectors):

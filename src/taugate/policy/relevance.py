@@ -67,31 +67,31 @@ Read = Callable[[NDArray[np.int64]], ReadDocuments]
 
 
 @dataclass(frozen=True)
-class Background:
+class _Partners:
+    """The documents as random partners of a query: mean, (d,), and covariance, (d, d), of their vectors, float64."""
+
+    mean: Float64
+    covariance: Float64
+
+    def of_queries(self, queries: QueryVectors) -> tuple[Float64, Float64]:
+        """Return mean and deviation of similarities with a random document, (n,) float64, for (n, d) queries."""
+        return similarity_moments(dense_of(queries), self.mean, self.covariance)
+
+
+@dataclass(frozen=True)
+class Background(_Partners):
     """Similarities of queries and documents with random partners, which separate outstanding scores from usual ones."""
 
-    mean: Float64  # (d,) float64 mean of the document vectors
-    covariance: Float64  # (d, d) float64 covariance of the document vectors
     # (N, 5) float32: mean and standard deviation of the document's similarity with documents, the same with queries,
     # and log(1 + length in bytes)
     documents: Float32
 
     @classmethod
     def of(cls, documents: Float32, queries: QueryVectors, lengths: NDArray[np.int64]) -> Self:
-        """Measure the background of a corpus.
-
-        Args:
-            documents: (N, d) float32 of unit length.
-            queries: (q, d) float32 of unit length.
-            lengths: (N,) lengths of the documents' texts in bytes.
-        """
+        """Measure the background of a corpus; `lengths`: (N,) lengths of the documents' texts in bytes."""
         partners = mean_and_covariance(documents)
         stored = _document_rows(ReadDocuments(documents, lengths), partners, mean_and_covariance(dense_of(queries)))
         return cls(*partners, stored)
-
-    def of_queries(self, queries: QueryVectors) -> tuple[Float64, Float64]:
-        """Return mean and deviation of similarities with a random document, (n,) float64, for (n, d) queries."""
-        return similarity_moments(dense_of(queries), self.mean, self.covariance)
 
     def rows(self, positions: NDArray[np.int64], results: ReadDocuments | None = None) -> Float32:
         """Return the five numbers of the documents at positions of any shape, (…, 5) float32; `results` is unused."""
@@ -107,28 +107,17 @@ class Background:
 
 
 @dataclass(frozen=True)
-class ComputedBackground:
+class ComputedBackground(_Partners):
     """A Background for documents outside the release, whose five numbers are computed when needed."""
 
-    mean: Float64  # (d,) float64 mean of the document vectors
-    covariance: Float64  # (d, d) float64 covariance of the document vectors
     query_mean: Float64  # (d,) float64 mean of the query vectors
     query_covariance: Float64  # (d, d) float64 covariance of the query vectors
     read: Read | None = None  # reads documents; None if every call passes them
 
     @classmethod
     def of(cls, partners: tuple[Float64, Float64], queries: QueryVectors, read: Read | None = None) -> Self:
-        """Measure the background of a corpus.
-
-        Args:
-            partners: Mean and covariance of the document vectors.
-            queries: (q, d) float32 of unit length.
-        """
+        """Measure the background of a corpus; `partners`: mean and covariance of the document vectors."""
         return cls(*partners, *mean_and_covariance(dense_of(queries)), read)
-
-    def of_queries(self, queries: QueryVectors) -> tuple[Float64, Float64]:
-        """See Background.of_queries."""
-        return similarity_moments(dense_of(queries), self.mean, self.covariance)
 
     def rows(self, positions: NDArray[np.int64], results: ReadDocuments | None = None) -> Float32:
         """Return the five numbers of documents, (…, 5) float32, equal to `Background.rows` up to float32 rounding.
@@ -137,20 +126,17 @@ class ComputedBackground:
             positions: int64 positions of any shape (…).
             results: Documents at these positions; None to read every distinct one once.
         """
+        partners, queries = (self.mean, self.covariance), (self.query_mean, self.query_covariance)
         if results is not None:
-            return self._computed(results)
+            return _document_rows(results, partners, queries)
         if self.read is None:
             raise ValueError("pass the documents, or a way to read them")
         distinct, places = np.unique(positions, return_inverse=True)
         rows = np.empty((len(distinct), 5), dtype=np.float32)
         for start in range(0, len(distinct), _BLOCK):
             block = slice(start, start + _BLOCK)
-            rows[block] = self._computed(self.read(distinct[block]))
+            rows[block] = _document_rows(self.read(distinct[block]), partners, queries)
         return rows[places.reshape(positions.shape)]
-
-    def _computed(self, documents: ReadDocuments) -> Float32:
-        queries = self.query_mean, self.query_covariance
-        return _document_rows(documents, (self.mean, self.covariance), queries)
 
     def reading(self, read: Read) -> Self:
         """Return a copy that reads documents with `read`."""
@@ -169,12 +155,7 @@ class ComputedBackground:
 def _document_rows(
     documents: ReadDocuments, partners: tuple[Float64, Float64], queries: tuple[Float64, Float64]
 ) -> Float32:
-    """Compute the five numbers of documents, (…, 5) float32.
-
-    Args:
-        partners: Mean and covariance of the document vectors.
-        queries: Mean and covariance of the query vectors.
-    """
+    """Compute the five numbers of documents, (…, 5) float32."""
     lengths = documents.lengths
     vectors = documents.vectors.reshape(lengths.size, len(partners[0]))
     columns = [
@@ -186,13 +167,7 @@ def _document_rows(
 
 
 def similarity_moments(vectors: Float32, mean: Float64, covariance: Float64) -> tuple[Float64, Float64]:
-    """Return mean and standard deviation of every vector's similarity with a random partner, (n,) float64 each.
-
-    Args:
-        vectors: (n, d) float32.
-        mean: (d,) float64 mean of the partners.
-        covariance: (d, d) float64 covariance of the partners.
-    """
+    """Return mean and standard deviation of every vector's similarity with a random partner, (n,) float64 each."""
     wide = vectors.astype(np.float64)
     variance = np.einsum("nd,nd->n", _symmetric_product(wide, covariance), wide)
     deviation: Float64 = np.sqrt(np.maximum(variance, _MIN_DEVIATION**2))
@@ -377,8 +352,7 @@ class Relevance:
         Computed in float64 and rounded once, so batching affects probabilities about as rarely as in `similarity`.
 
         Args:
-            queries: (n, d) float32 of unit length.
-            top: (n, w) results of the queries, best first.
+            ranks: See `features`.
             results: (n, w) documents of the results if the search returned them; see `ComputedBackground.rows`.
         """
         if not top.scores.size:
@@ -398,11 +372,7 @@ class Relevance:
 
     @classmethod
     def load(cls, path: Path, dimension: int, documents: int | None) -> Self:
-        """Read the file that `save` wrote.
-
-        Args:
-            documents: Number of documents in the index; None if they are in an engine.
-        """
+        """Read the file that `save` wrote; `documents`: their number in the index, None if they are in an engine."""
         expected = Logistic.shapes(len(FEATURES)) | {"mean": (dimension,), "covariance": (dimension, dimension)}
         if documents is None:
             expected |= {"asked_mean": (dimension,), "asked_covariance": (dimension, dimension)}

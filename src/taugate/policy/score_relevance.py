@@ -25,7 +25,7 @@ from taugate.storage.tensors import read_tensors, write_tensors
 ScoreScale = Literal["similarity", "distance", "logit"]
 RerankerScale = Literal["similarity", "logit"]
 
-Components = Mapping[str, Float32]
+Components = Mapping[str, Float32]  # further scores of results by name, (n, w) float32 each, NaN for a missing one
 NO_COMPONENTS: Components = MappingProxyType({})
 # No signal that was tried beside these helped with 60 to 800 queries of scifact and of squad_v2_dev: gaps between
 # results, deviations, whether the components agree, missing scores; nor did boosted trees, or 20 results for five.
@@ -81,7 +81,6 @@ def component_signals(scores: Float64, components: Components, floors: Mapping[s
 
     Args:
         scores: (n, K) float64 fused scores of the first K results, best first.
-        components: Scores of all results by name, (n, w) float32 each, NaN for a missing one.
         floors: For each component, the score of a result if no result of the query has one.
     """
     k = scores.shape[1]
@@ -94,12 +93,7 @@ def component_signals(scores: Float64, components: Components, floors: Mapping[s
 
 
 def component_means(components: Components, k: int) -> Float32:
-    """Return the mean score of each of C components among the first k results, (n, C) float32; LOWEST without any.
-
-    Args:
-        components: Scores of all results by name, (n, w) float32 each, NaN for a missing one.
-        k: Number of results, w ≥ 1.
-    """
+    """Return the mean score of each of C components among the first k results, (n, C) float32; LOWEST without any."""
     means = []
     for values in components.values():
         given = ~np.isnan(values[:, :k])
@@ -126,12 +120,10 @@ def feature_names(components: tuple[str, ...]) -> list[str]:
     return [*SCORE_FEATURES, *(f"{name}: {feature}" for name in components for feature in COMPONENT_FEATURES)]
 
 
-def score_features(scores: Float32, components: Mapping[str, Float32], floors: Mapping[str, float], k: int) -> Float64:
+def score_features(scores: Float32, components: Components, floors: Mapping[str, float], k: int) -> Float64:
     """Compute the features of all results, (n, w, F) float64.
 
     Args:
-        scores: (n, w) float32, best first.
-        components: Further scores by name, (n, w) float32 each, NaN for a missing one.
         floors: For each component, the score of a result if no result of the query has one.
         k: Features of the list use only its first k results.
     """
@@ -177,7 +169,7 @@ class ScoreRelevance:
         """Names of the features, in their order."""
         return feature_names(tuple(self.floors))
 
-    def estimate(self, scores: Float32, components: Mapping[str, Float32]) -> Float32:
+    def estimate(self, scores: Float32, components: Components) -> Float32:
         """Return the probabilities that results are relevant, (n, w) float32; see `score_features`."""
         return self.model.probability(score_features(scores, components, self.floors, self.k)).astype(np.float32)
 

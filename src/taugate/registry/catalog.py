@@ -15,15 +15,7 @@ from typing import Any, get_args
 import orjson
 
 from taugate.errors import ReleaseError
-from taugate.release.layout import (
-    CURRENT,
-    MANIFEST,
-    MANIFEST_BYTES,
-    POINTER_BYTES,
-    SHADOW,
-    creation_time,
-    is_release_id,
-)
+from taugate.release import layout
 from taugate.release.state import State, certified_loss, state_in_words
 from taugate.storage.files import Json, read_bounded
 from taugate.storage.folders import check_releases_exist
@@ -35,7 +27,7 @@ _MIN_CHARACTERS = 4  # that name a release, as in git: fewer may be a typing err
 def release_ids(releases: Path) -> list[str]:
     """Return the ids of all releases, oldest first; other entries are skipped."""
     check_releases_exist(releases)
-    return sorted(entry.name for entry in releases.iterdir() if is_release_id(entry.name) and entry.is_dir())
+    return sorted(entry.name for entry in releases.iterdir() if layout.is_release_id(entry.name) and entry.is_dir())
 
 
 def find(releases: Path, name: str | None = None) -> Path:
@@ -53,9 +45,9 @@ def find(releases: Path, name: str | None = None) -> Path:
             raise ReleaseError(
                 f"{releases}: no release is current; run `taugate calibrate DATA --releases {releases}` first"
             )
-    elif not is_release_id(name):
+    elif not layout.is_release_id(name):
         name = match_id(release_ids(releases), name, str(releases))
-    if not (releases / name / MANIFEST).is_file():
+    if not (releases / name / layout.MANIFEST).is_file():
         raise ReleaseError(f"{releases}: holds no release {name!r}; it has {newest(release_ids(releases))}")
     return releases / name
 
@@ -93,32 +85,32 @@ def newest(ids: Sequence[str]) -> str:
 
 def current_id(releases: Path) -> str | None:
     """Return the id of the promoted release, None before the first promotion."""
-    return _existing_id(releases, CURRENT, "promote an existing release")
+    return _existing_id(releases, layout.CURRENT, "promote an existing release")
 
 
 def shadow_id(releases: Path) -> str | None:
     """Return the id of the shadow release, None without one."""
-    return _existing_id(releases, SHADOW, "name an existing one with `taugate release shadow`, or give --none")
+    return _existing_id(releases, layout.SHADOW, "name an existing one with `taugate release shadow`, or give --none")
 
 
 def pointed_id(releases: Path, pointer: str) -> str | None:
     """Return the id that a pointer names, even if the release does not exist; None if it names none."""
     try:
-        name = read_bounded(releases / pointer, POINTER_BYTES).decode("ascii").strip()
+        name = read_bounded(releases / pointer, layout.POINTER_BYTES).decode("ascii").strip()
     except (OSError, UnicodeDecodeError):
         return None
-    return name if is_release_id(name) else None
+    return name if layout.is_release_id(name) else None
 
 
 def _existing_id(releases: Path, pointer: str, remedy: str) -> str | None:
     path = releases / pointer
     try:
-        name = read_bounded(path, POINTER_BYTES).decode("ascii").strip()
+        name = read_bounded(path, layout.POINTER_BYTES).decode("ascii").strip()
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as error:
         raise ReleaseError(f"{path}: cannot be read as one line with a release id; {remedy}") from error
-    if is_release_id(name) and (releases / name / MANIFEST).is_file():
+    if layout.is_release_id(name) and (releases / name / layout.MANIFEST).is_file():
         return name
     if pointed_id(releases, pointer) not in {None, name}:  # moved since it was read, and the old release was pruned
         return _existing_id(releases, pointer, remedy)
@@ -128,14 +120,14 @@ def _existing_id(releases: Path, pointer: str, remedy: str) -> str | None:
 def parent_of(releases: Path, name: str | None) -> str | None:
     """Return the id of the release that was current when a release was written, None if unknown."""
     parent = unverified_manifest(releases, name).get("parent")
-    return parent if isinstance(parent, str) and is_release_id(parent) else None
+    return parent if isinstance(parent, str) and layout.is_release_id(parent) else None
 
 
 def erasure_source(releases: Path, name: str | None) -> str | None:
     """Return the id of the release that a release was derived from by erasing documents, None if it was not."""
     record = unverified_manifest(releases, name).get("erasure")
     source = record.get("release") if isinstance(record, dict) else None
-    return source if isinstance(source, str) and is_release_id(source) else None
+    return source if isinstance(source, str) and layout.is_release_id(source) else None
 
 
 def encoder_record(releases: Path, name: str | None) -> dict[str, Json]:
@@ -171,7 +163,7 @@ def unverified_manifest(releases: Path, name: str | None) -> dict[str, Json]:
     if name is None:
         return {}
     try:
-        raw = orjson.loads(read_bounded(releases / name / MANIFEST, MANIFEST_BYTES))
+        raw = orjson.loads(read_bounded(releases / name / layout.MANIFEST, layout.MANIFEST_BYTES))
     except (OSError, orjson.JSONDecodeError):
         return {}
     return raw if isinstance(raw, dict) else {}
@@ -217,7 +209,7 @@ def summarize(releases: Path, name: str) -> ReleaseSummary:
     heldout = _number(manifest, "metrics", "heldout", "accuracy", "mean")
     return ReleaseSummary(
         release=name,
-        created=creation_time(name),
+        created=layout.creation_time(name),
         state=state_of(manifest) if manifest else None,
         data=_text(manifest, "data", "name"),
         split=_text(manifest, "data", "split"),

@@ -18,15 +18,7 @@ from typing import BinaryIO, Protocol
 from taugate.errors import InputError, ReleaseError
 from taugate.registry.catalog import release_ids
 from taugate.registry.history import lock_for_reading, try_lock_for_removal
-from taugate.release.layout import (
-    CURRENT,
-    MANIFEST,
-    MANIFEST_BYTES,
-    POINTER_BYTES,
-    SIGNATURE,
-    STAGING_PREFIX,
-    is_release_id,
-)
+from taugate.release import layout
 from taugate.release.manifest import FileRecord
 from taugate.release.verify import SIGNATURE_BYTES, TrustedKeys, read_manifest
 from taugate.storage.files import open_regular, set_mode, sync, sync_folder, write_synced, writing
@@ -39,7 +31,7 @@ PRIVATE = ".private"  # subfolder of the configured folder; only copies are ever
 _LOCK = ".lock"
 _COPY_SECONDS = 600  # wait for another worker's copy: 10 GB take two minutes on a disk that writes 100 MB/s
 _CLOSE_SECONDS = 5  # wait for another worker that closes its copy, which takes milliseconds
-_COPY_REMEDY = "name another folder in TAUGATE_RELEASES_COPY"
+_COPY_REMEDY = "name another folder in TAUGATE_CACHE"
 
 
 class Source(Protocol):
@@ -96,15 +88,15 @@ class DirectorySource:
 def remote_current_id(store: Store) -> str | None:
     """Return the id of a store's current release, None before the first."""
     try:
-        name = store.read(CURRENT, POINTER_BYTES).decode("ascii").strip()
+        name = store.read(layout.CURRENT, layout.POINTER_BYTES).decode("ascii").strip()
     except FileNotFoundError:
         return None
     except UnicodeDecodeError:
         name = ""
-    if not is_release_id(name):
+    if not layout.is_release_id(name):
         raise ReleaseError(
-            f"{store.url}/{CURRENT}: does not hold one line with a release id; find out who wrote it, remove it, and "
-            "push and promote a release again"
+            f"{store.url}/{layout.CURRENT}: does not hold one line with a release id; find out who wrote it, remove "
+            "it, and push and promote a release again"
         )
     return name
 
@@ -112,7 +104,7 @@ def remote_current_id(store: Store) -> str | None:
 def install_release(source: Source, releases: Path, name: str, trusted: TrustedKeys | None) -> None:
     """Download a release into a releases directory, replacing a damaged one of the same id."""
     # Raises as `download_release`.
-    with staging_folder(releases, STAGING_PREFIX) as staging:
+    with staging_folder(releases, layout.STAGING_PREFIX) as staging:
         release = staging / name
         download_release(source, release, trusted)
         if (releases / name).exists():  # damaged
@@ -128,8 +120,8 @@ def download_release(source: Source, release: Path, trusted: TrustedKeys | None)
     name = release.name
     release.mkdir()
     try:
-        content = source.read(f"{name}/{MANIFEST}", MANIFEST_BYTES)
-        write_synced(release / MANIFEST, content)
+        content = source.read(f"{name}/{layout.MANIFEST}", layout.MANIFEST_BYTES)
+        write_synced(release / layout.MANIFEST, content)
         _download_signature(source, release)
         manifest = read_manifest(release, content, trusted)
     except FileNotFoundError as error:
@@ -146,7 +138,7 @@ def download_release(source: Source, release: Path, trusted: TrustedKeys | None)
 
 def _download_signature(source: Source, release: Path) -> None:
     try:
-        write_synced(release / SIGNATURE, source.read(f"{release.name}/{SIGNATURE}", SIGNATURE_BYTES))
+        write_synced(release / layout.SIGNATURE, source.read(f"{release.name}/{layout.SIGNATURE}", SIGNATURE_BYTES))
     except FileNotFoundError:
         return  # if a signature is required, the verification reports it
 
@@ -156,7 +148,7 @@ def _check_space(release: Path, needed: int) -> None:
     if needed > free:
         raise ReleaseError(
             f"{release.parent.parent}: the release {release.name} takes {needed} bytes, but only {free} are free; "
-            "free some space, or name another folder (TAUGATE_RELEASES_COPY, --releases)"
+            "free some space, or name another folder (TAUGATE_CACHE, --releases)"
         )
 
 

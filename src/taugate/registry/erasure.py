@@ -22,20 +22,11 @@ from taugate.registry import writer
 from taugate.registry.after_erasure import kept_promises
 from taugate.registry.catalog import find, unverified_manifest
 from taugate.registry.history import lock_for_reading
+from taugate.release import layout
 from taugate.release.engine import KIND
 from taugate.release.evidence import StrataRecord
 from taugate.release.files import MeasuredFolder
 from taugate.release.golden import GoldenQuery
-from taugate.release.layout import (
-    ENCODER_FOLDERS,
-    EVIDENCE,
-    FIRST_STAGE_FOLDER,
-    KNOWN_PAIRS,
-    OUTCOMES,
-    PROJECTION,
-    REFERENCE,
-    RERANKER_FOLDER,
-)
 from taugate.release.manifest import Manifest
 from taugate.release.search_records import KnownPair, TokenVectorsRecord, read_pairs
 from taugate.release.state import ErasureRecord
@@ -55,8 +46,7 @@ from taugate.retrieval.rerank.stage import SecondStageRule
 from taugate.retrieval.retriever import Retriever
 
 # Copied unchanged, as the encoders are: the projection of queries and the scores of queries contain no document.
-_COPIED = frozenset({EVIDENCE, PROJECTION, REFERENCE, OUTCOMES})
-# Fields of the manifest that the writer sets for each release.
+_COPIED = frozenset({layout.EVIDENCE, layout.PROJECTION, layout.REFERENCE, layout.OUTCOMES})
 _MAX_LISTED = 3  # unknown documents that an error lists
 _REPORT = """<!doctype html>
 <html lang="en">
@@ -108,10 +98,10 @@ def erase(releases: Path, name: str, ids: Sequence[str], trusted: TrustedKeys | 
             MeasuredFolder(folder).write(queries, _REPORT.format(**erasure.model_dump()))
             if release.manifest.second_stage is not None:
                 # Its scores are of a query and a text, so nothing else of it depends on other documents.
-                model = None if release.manifest.second_stage.kind == "endpoint" else source / RERANKER_FOLDER
-                reranker = RerankerFolder(folder / RERANKER_FOLDER)
+                model = None if release.manifest.second_stage.kind == "endpoint" else source / layout.RERANKER_FOLDER
+                reranker = RerankerFolder(folder / layout.RERANKER_FOLDER)
                 reranker.write(model, known, _token_vectors(retriever), kept.tolist())
-                first = ModelsFolder(folder / FIRST_STAGE_FOLDER)
+                first = ModelsFolder(folder / layout.FIRST_STAGE_FOLDER)
                 first.write(retriever.relevance, _answer_score(retriever))
 
         manifest = writer.write(releases, _draft(release, erasure, retriever, kept), fill, parent=source.name)
@@ -266,7 +256,9 @@ def _known_pairs(source: Path, manifest: Manifest, documents: Sequence[Document]
     if record is None:
         return []
     remaining = {document.id for document in documents}
-    known = [pair for pair in read_pairs(source / RERANKER_FOLDER / KNOWN_PAIRS) if pair.document in remaining]
+    known = [
+        pair for pair in read_pairs(source / layout.RERANKER_FOLDER / layout.KNOWN_PAIRS) if pair.document in remaining
+    ]
     if record.kind == "endpoint" and not known:
         raise InputError(
             f"{manifest.release_id}: every pair that checks the reranker has one of these documents, so none would be "
@@ -295,7 +287,7 @@ def _index_recall(retriever: Retriever, queries: Sequence[GoldenQuery], depth: i
 def _copy_unchanged(source: Path, manifest: Manifest, folder: Path) -> None:
     for name in _COPIED & manifest.files.keys():
         shutil.copyfile(source / name, folder / name)
-    for encoder in {name.partition("/")[0] for name in manifest.files}.intersection(ENCODER_FOLDERS):
+    for encoder in {name.partition("/")[0] for name in manifest.files}.intersection(layout.ENCODER_FOLDERS):
         EncoderFolder(folder / encoder).write(source / encoder)
 
 

@@ -10,15 +10,7 @@ from taugate.errors import InputError, ReleaseError
 from taugate.registry.catalog import current_id, erasure_source, find, match_id
 from taugate.registry.download import install_release, remote_current_id
 from taugate.registry.promotion import promote
-from taugate.release.layout import (
-    CURRENT,
-    MANIFEST,
-    MANIFEST_BYTES,
-    POINTER_BYTES,
-    SIGNATURE,
-    STAGING_PREFIX,
-    is_release_id,
-)
+from taugate.release import layout
 from taugate.release.manifest import FileRecord
 from taugate.release.verify import SIGNATURE_BYTES, TrustedKeys, verified, verify
 from taugate.storage.files import atomic_write, read_bounded
@@ -35,16 +27,18 @@ def push(release: Path, url: str, trusted: TrustedKeys | None = None) -> None:
     # The manifest is uploaded last: without it, a release does not count as present.
     store, name = Store(url), release.name
     manifest, content = verified(release, trusted)
-    uploaded = _read(store, f"{name}/{MANIFEST}")
+    uploaded = _read(store, f"{name}/{layout.MANIFEST}")
     if uploaded is not None and uploaded != content:
-        raise ReleaseError(f"{store.url}/{name}: holds another {MANIFEST}; find out who put it there, and remove it")
+        raise ReleaseError(
+            f"{store.url}/{name}: holds another {layout.MANIFEST}; find out who put it there, and remove it"
+        )
     for file, record in sorted(manifest.files.items()):
         if not _is_uploaded(store, f"{name}/{file}", record):
             store.upload(release / file, f"{name}/{file}")
-    if (release / SIGNATURE).exists():
-        store.write(f"{name}/{SIGNATURE}", read_bounded(release / SIGNATURE, SIGNATURE_BYTES))
+    if (release / layout.SIGNATURE).exists():
+        store.write(f"{name}/{layout.SIGNATURE}", read_bounded(release / layout.SIGNATURE, SIGNATURE_BYTES))
     if uploaded is None:
-        store.write(f"{name}/{MANIFEST}", content)
+        store.write(f"{name}/{layout.MANIFEST}", content)
 
 
 def check_remote_current(url: str, releases: Path) -> None:
@@ -52,7 +46,7 @@ def check_remote_current(url: str, releases: Path) -> None:
     # If it does not, as with a new directory or after a loss, no rule has compared the two.
     store = Store(url)
     current = remote_current_id(store)
-    if current is not None and not (releases / current / MANIFEST).is_file():
+    if current is not None and not (releases / current / layout.MANIFEST).is_file():
         raise ReleaseError(
             f"{store.url}: its current release {current} is not in {releases}, so nothing was compared with it; "
             "run `taugate release pull` before calibrating; to replace it anyway, run "
@@ -62,12 +56,12 @@ def check_remote_current(url: str, releases: Path) -> None:
 
 def promote_remote(url: str, name: str) -> None:
     """Make a pushed release the current one at a URL; errors as in `push`. There is no lock: the last writer wins."""
-    Store(url).write(CURRENT, f"{name}\n".encode())
+    Store(url).write(layout.CURRENT, f"{name}\n".encode())
 
 
 def _read(store: Store, name: str) -> bytes | None:
     try:
-        return store.read(name, MANIFEST_BYTES)
+        return store.read(name, layout.MANIFEST_BYTES)
     except FileNotFoundError:
         return None
 
@@ -93,7 +87,7 @@ def pull(url: str, releases: Path, name: str | None = None, trusted: TrustedKeys
             f"{releases}: its current release is {current}, that of {store.url} is {requested}; run push --promote for "
             "the former, or pull and promote the latter by its id"
         )
-    if not (releases / requested / MANIFEST).is_file():
+    if not (releases / requested / layout.MANIFEST).is_file():
         releases.mkdir(parents=True, exist_ok=True)
         install_release(store, releases, requested, trusted)
     if name is None and current is None:
@@ -106,9 +100,9 @@ def pull(url: str, releases: Path, name: str | None = None, trusted: TrustedKeys
 def _remote_id(store: Store, text: str) -> str:
     """Return the full id of a release, from the beginning of one; lists the store only for an abbreviated id."""
     # Raises as `match_id` and `Store.folder_names`.
-    if is_release_id(text):
+    if layout.is_release_id(text):
         return text
-    return match_id(sorted(name for name in store.folder_names() if is_release_id(name)), text, store.url)
+    return match_id(sorted(name for name in store.folder_names() if layout.is_release_id(name)), text, store.url)
 
 
 def update_copy(url: str, copy: Path, trusted: TrustedKeys | None = None, *, repair: bool = False) -> Path:
@@ -124,8 +118,8 @@ def update_copy(url: str, copy: Path, trusted: TrustedKeys | None = None, *, rep
             install_release(store, copy, name, trusted)
         before = _copied_current(copy)
         if name != before:
-            with staging_folder(copy, STAGING_PREFIX) as staging:
-                atomic_write(copy / CURRENT, f"{name}\n".encode(), folder=staging)
+            with staging_folder(copy, layout.STAGING_PREFIX) as staging:
+                atomic_write(copy / layout.CURRENT, f"{name}\n".encode(), folder=staging)
             _remove_all_but(copy, {name} if erasure_source(copy, name) else {name, before})
     return copy
 
@@ -135,15 +129,15 @@ def _claim(copy: Path, url: str) -> None:
     try:
         copy.mkdir(mode=0o700, parents=True, exist_ok=True)
         if all(entry.name.startswith(".") for entry in copy.iterdir()):
-            with staging_folder(copy, STAGING_PREFIX) as staging:
+            with staging_folder(copy, layout.STAGING_PREFIX) as staging:
                 atomic_write(copy / ORIGIN, f"{url}\n".encode(), folder=staging)
         origin = read_bounded(copy / ORIGIN, _ORIGIN_BYTES).decode(errors="replace").strip()
     except FileNotFoundError as error:
-        raise InputError(f"{copy}: is not a copy of releases; name another folder in TAUGATE_RELEASES_COPY") from error
+        raise InputError(f"{copy}: is not a copy of releases; name another folder in TAUGATE_CACHE") from error
     except OSError as error:
-        raise InputError(f"{copy}: cannot keep a copy of {url} ({error}); set TAUGATE_RELEASES_COPY") from error
+        raise InputError(f"{copy}: cannot keep a copy of {url} ({error}); set TAUGATE_CACHE") from error
     if origin != url:
-        raise InputError(f"{copy}: is a copy of {origin}, not of {url}; name another folder in TAUGATE_RELEASES_COPY")
+        raise InputError(f"{copy}: is a copy of {origin}, not of {url}; name another folder in TAUGATE_CACHE")
 
 
 @contextmanager
@@ -156,7 +150,7 @@ def _copy_lock(copy: Path) -> Iterator[None]:
 
 def _is_copied(release: Path, trusted: TrustedKeys | None, *, verifying: bool) -> bool:
     if not verifying:
-        return (release / MANIFEST).is_file()
+        return (release / layout.MANIFEST).is_file()
     try:
         verify(release, trusted)
     except (ReleaseError, OSError):
@@ -167,7 +161,7 @@ def _is_copied(release: Path, trusted: TrustedKeys | None, *, verifying: bool) -
 def _copied_current(copy: Path) -> str:
     """Return what the copy's own pointer says, empty if it cannot be read."""
     try:
-        return read_bounded(copy / CURRENT, POINTER_BYTES).decode(errors="replace").strip()
+        return read_bounded(copy / layout.CURRENT, layout.POINTER_BYTES).decode(errors="replace").strip()
     except OSError:
         return ""
 
@@ -175,5 +169,5 @@ def _copied_current(copy: Path) -> str:
 def _remove_all_but(copy: Path, names: set[str]) -> None:
     """Remove other releases; a process that has one open can still read it, because its files remain until closed."""
     for entry in copy.iterdir():
-        if is_release_id(entry.name) and entry.name not in names:
+        if layout.is_release_id(entry.name) and entry.name not in names:
             shutil.rmtree(entry, ignore_errors=True)

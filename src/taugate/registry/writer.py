@@ -12,17 +12,7 @@ import orjson
 
 from taugate.errors import InputError, ReleaseError
 from taugate.registry.catalog import current_id, release_ids
-from taugate.release.layout import (
-    CHECK,
-    MANIFEST,
-    REPORT,
-    SIGNATURE,
-    STAGING_PREFIX,
-    content_digest,
-    digest_of,
-    release_id,
-    stored_files,
-)
+from taugate.release import layout
 from taugate.release.manifest import FileRecord, ReleaseManifest
 from taugate.release.verify import (
     TrustedKeys,
@@ -61,14 +51,18 @@ def write(releases: Path, draft: M, fill: Callable[[Path], None], *, parent: str
             report are replaced then.
         parent: Id of the previous release; by default the current one.
     """
+    script = (files("taugate.release") / layout.CHECK).read_bytes()
     try:
-        with staging_folder(releases, STAGING_PREFIX) as staging:
+        with staging_folder(releases, layout.STAGING_PREFIX) as staging:
             fill(staging)
             manifest = _manifest(staging, draft, parent or _current_or_none(releases), _free_second(releases))
-            (staging / MANIFEST).write_bytes(orjson.dumps(manifest.model_dump(), option=orjson.OPT_INDENT_2) + b"\n")
+            (staging / layout.MANIFEST).write_bytes(
+                orjson.dumps(manifest.model_dump(), option=orjson.OPT_INDENT_2) + b"\n"
+            )
             _make_readable_and_sync(staging)
+            if not (releases / layout.CHECK).is_file() or (releases / layout.CHECK).read_bytes() != script:
+                atomic_write(releases / layout.CHECK, script)
             publish_folder(staging, releases / manifest.release_id)
-            atomic_write(releases / CHECK, (files("taugate.release") / CHECK).read_bytes())
             sync_folder(releases)
     except OSError as error:
         raise OSError(f"{releases}: cannot write a release there ({error}); partial files were removed") from error
@@ -78,7 +72,8 @@ def write(releases: Path, draft: M, fill: Callable[[Path], None], *, parent: str
 def without_equal(releases: Path, manifest: ReleaseManifest) -> ReleaseManifest:
     """Remove a new release if the current one has the same content, and return the manifest of the one that is kept."""
     current = _current_or_none(releases)
-    if current is None or current == manifest.release_id or digest_of(current) != digest_of(manifest.release_id):
+    digest = layout.digest_of(manifest.release_id)
+    if current is None or current == manifest.release_id or layout.digest_of(current) != digest:
         return manifest
     try:
         kept = verify(releases / current)
@@ -89,14 +84,16 @@ def without_equal(releases: Path, manifest: ReleaseManifest) -> ReleaseManifest:
 
 
 def _manifest(staging: Path, draft: M, parent: str | None, created_at: datetime) -> M:
-    records = {name: _record(staging / name) for name in sorted(stored_files(staging))}
+    records = {name: _record(staging / name) for name in sorted(layout.stored_files(staging))}
     draft = draft.model_copy(update={"created_at": created_at.isoformat(), "parent": parent, "files": records})
-    identifier = release_id(created_at, content_digest(draft.model_dump()))
-    report = (staging / REPORT).read_bytes()
+    identifier = layout.release_id(created_at, layout.content_digest(draft.model_dump()))
+    report = (staging / layout.REPORT).read_bytes()
     for placeholder, value in ((RELEASE_ID, identifier), (CREATED_AT, f"{created_at:%Y-%m-%d %H:%M} UTC")):
         report = report.replace(placeholder.encode(), value.encode())
-    (staging / REPORT).write_bytes(report)
-    return draft.model_copy(update={"release_id": identifier, "files": records | {REPORT: _record(staging / REPORT)}})
+    (staging / layout.REPORT).write_bytes(report)
+    return draft.model_copy(
+        update={"release_id": identifier, "files": records | {layout.REPORT: _record(staging / layout.REPORT)}}
+    )
 
 
 def _record(path: Path) -> FileRecord:
@@ -116,7 +113,7 @@ def _free_second(releases: Path) -> datetime:
     # Ids sort by time. Two ids of the same second would sort by digest, which says nothing about their order.
     names = release_ids(releases)
     second = datetime.now(UTC).replace(microsecond=0)
-    while any(name.startswith(release_id(second, "")) for name in names):
+    while any(name.startswith(layout.release_id(second, "")) for name in names):
         second += timedelta(seconds=1)
     return second
 
@@ -160,8 +157,10 @@ def sign(release: Path, key: "Ed25519PrivateKey") -> str:
     _, manifest = verified(release)
     signer = key_id(key.public_key())
     signatures = {**read_signatures(release), signer: key.sign(manifest).hex()}
-    with staging_folder(release.parent, STAGING_PREFIX) as staging:  # so that a partial file never appears in a release
-        atomic_write(release / SIGNATURE, encode_signatures(signatures), folder=staging)
+    with staging_folder(
+        release.parent, layout.STAGING_PREFIX
+    ) as staging:  # so that a partial file never appears in a release
+        atomic_write(release / layout.SIGNATURE, encode_signatures(signatures), folder=staging)
     return signer
 
 

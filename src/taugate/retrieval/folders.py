@@ -18,23 +18,9 @@ from taugate.policy.abstention import AnswerRule, AnswerScore
 from taugate.policy.policy import Policy, StratumThresholds
 from taugate.policy.relevance import Read, ReadDocuments, Relevance
 from taugate.policy.score_relevance import ScoreRelevance
+from taugate.release import layout
 from taugate.release.encoder import FILES
 from taugate.release.files import RERANKER_FILES
-from taugate.release.layout import (
-    ABSTENTION,
-    ENCODER_FOLDER,
-    ENCODER_FOLDERS,
-    FIRST_STAGE_FOLDER,
-    FLOAT32_FOLDER,
-    KNOWN_PAIRS,
-    LEXICAL,
-    MANIFEST,
-    METADATA,
-    QUERY_FOLDER,
-    RELEVANCE,
-    TEXTS,
-    TOKEN_VECTORS,
-)
 from taugate.release.manifest import Manifest, ReleaseManifest
 from taugate.release.names import INDEX, ReleaseFolder, disagreement
 from taugate.release.search_records import KnownPair, SecondStageRecord, read_pairs, write_pairs
@@ -69,7 +55,9 @@ class EncoderFolder(ReleaseFolder):
         self.path.mkdir()
         for name in FILES:
             if (source / name).exists():  # a graph or the weights of a kernel
-                others = [path for folder in ENCODER_FOLDERS if (path := self.path.parent / folder / name).is_file()]
+                others = [
+                    path for folder in layout.ENCODER_FOLDERS if (path := self.path.parent / folder / name).is_file()
+                ]
                 equal = next((path for path in others if filecmp.cmp(source / name, path, shallow=False)), None)
                 if equal is None:
                     shutil.copyfile(source / name, self.path / name)
@@ -79,7 +67,7 @@ class EncoderFolder(ReleaseFolder):
     def open(self, manifest: Manifest, threads: int | None, endpoint: EndpointAccess | None = None) -> ExportedEncoder:
         """Load the encoder."""
         encoder = load_encoder(self.path, threads, endpoint)
-        record = ({ENCODER_FOLDER: manifest.encoder} | manifest.query_encoders).get(self.path.name)
+        record = ({layout.ENCODER_FOLDER: manifest.encoder} | manifest.query_encoders).get(self.path.name)
         if record is None or encoder.sha256 != record.sha256:
             names = ", ".join(FILES)
             raise ReleaseError(f"{self.path}: its files ({names}) are not the encoder in the manifest; calibrate again")
@@ -93,14 +81,14 @@ def own_vectors(release: Path, manifest: Manifest) -> OwnVectors:
     """Return what stands for the encoder of a release that has none."""
     encoder = OwnVectors(manifest.encoder.dimension, manifest.encoder.max_norm)
     if encoder.sha256 != manifest.encoder.sha256:
-        raise disagreement(release, ENCODER_FOLDER)
+        raise disagreement(release, layout.ENCODER_FOLDER)
     return encoder
 
 
 def encoder_folders(release: Path, manifest: Manifest, precision: RequestedPrecision) -> list[Path]:
     """Return the folders of the encoders that may encode queries, the preferred one first."""
     records = manifest.query_encoders
-    for folder in (QUERY_FOLDER, FLOAT32_FOLDER):
+    for folder in (layout.QUERY_FOLDER, layout.FLOAT32_FOLDER):
         if any(name.startswith(f"{folder}/") for name in manifest.files) != (folder in records):
             raise disagreement(release, folder)
     folders = [release / folder for folder, record in records.items() if precision in ("auto", record.precision)]
@@ -143,11 +131,11 @@ class CorpusFolder(ReleaseFolder):
         approximate.save(vectors, self.path)
         documents.save(self.path)
         if metadata.columns:
-            metadata.save(self.path / METADATA)
+            metadata.save(self.path / layout.METADATA)
 
     def write_words(self, words: LexicalIndex) -> None:
         """Write the index of the words of the score; raises OSError if that fails."""
-        words.save(self.path / LEXICAL)
+        words.save(self.path / layout.LEXICAL)
 
     def open(self, manifest: Manifest, access: EngineAccess) -> Corpus:
         """Open the corpus: its own files, or a collection in an engine."""
@@ -165,7 +153,11 @@ class CorpusFolder(ReleaseFolder):
             self._check_counts(manifest, len(vectors), len(documents))
             words = self._open_words(manifest)
             index = vectors if words is None else HybridIndex(vectors, words, weight)
-            metadata = Metadata.load(self.path / METADATA, documents) if METADATA in manifest.files else Metadata()
+            metadata = (
+                Metadata.load(self.path / layout.METADATA, documents)
+                if layout.METADATA in manifest.files
+                else Metadata()
+            )
             return Corpus(index, documents, metadata, words=words)
         self._check_counts(manifest, manifest.engine.rows)
         opened = open_corpus(manifest.engine, dimension, access)
@@ -183,16 +175,17 @@ class CorpusFolder(ReleaseFolder):
         counts = {manifest.data.documents, manifest.index.documents, *stored}
         if len(counts) != 1:
             raise ReleaseError(
-                f"{self.path}: {MANIFEST}, {INDEX} and {TEXTS} count {sorted(counts)} documents; calibrate again"
+                f"{self.path}: {layout.MANIFEST}, {INDEX} and {layout.TEXTS} count {sorted(counts)} documents; "
+                "calibrate again"
             )
 
     def _open_words(self, manifest: Manifest) -> LexicalIndex | None:
         record = manifest.lexical
         if record is None:
             return None
-        words = LexicalIndex.load(self.path / LEXICAL, manifest.index.documents)
+        words = LexicalIndex.load(self.path / layout.LEXICAL, manifest.index.documents)
         if (words.statistics.k1, words.statistics.b) != (record.k1, record.b):
-            raise ReleaseError(f"{self.path / LEXICAL}: k1 and b are not those of the manifest; calibrate again")
+            raise ReleaseError(f"{self.path / layout.LEXICAL}: k1 and b are not those of the manifest; calibrate again")
         return words
 
 
@@ -207,30 +200,30 @@ class ModelsFolder(ReleaseFolder):
         if relevance is not None or answer_score is not None:
             self.path.mkdir(exist_ok=True)
         if relevance is not None:
-            relevance.save(self.path / RELEVANCE)
+            relevance.save(self.path / layout.RELEVANCE)
         if answer_score is not None:
-            answer_score.save(self.path / ABSTENTION)
+            answer_score.save(self.path / layout.ABSTENTION)
             words = index_of(answer_score.signals.words)
-            if words is not None and not (self._release / LEXICAL).exists():  # those of the search are the same
-                words.save(self._release / LEXICAL)
+            if words is not None and not (self._release / layout.LEXICAL).exists():  # those of the search are the same
+                words.save(self._release / layout.LEXICAL)
 
     @property
     def _release(self) -> Path:
-        return self.path.parent if self.path.name == FIRST_STAGE_FOLDER else self.path
+        return self.path.parent if self.path.name == layout.FIRST_STAGE_FOLDER else self.path
 
     def open(self, manifest: Manifest, corpus: Corpus) -> tuple[Relevance | None, AnswerRule | None]:
         """Load the models of the only stage, or of the first of two, which a manifest describes."""
         relevance, dimension = None, corpus.index.dimension
         if manifest.relevance is not None:
             count = len(corpus.index) if corpus.read is None else None
-            relevance = Relevance.load(self.path / RELEVANCE, dimension, count)
+            relevance = Relevance.load(self.path / layout.RELEVANCE, dimension, count)
             relevance = relevance if corpus.read is None else relevance.reading(corpus.read)
         if manifest.answer_threshold is None:
             return relevance, None
         (score, threshold), words = manifest.answer_threshold, corpus.words
-        if words is None and LEXICAL in manifest.files:
-            words = LexicalIndex.load(self._release / LEXICAL, len(corpus.index))
-        loaded = AnswerScore.load(self.path / ABSTENTION, score, dimension, word_reader(corpus.documents, words))
+        if words is None and layout.LEXICAL in manifest.files:
+            words = LexicalIndex.load(self._release / layout.LEXICAL, len(corpus.index))
+        loaded = AnswerScore.load(self.path / layout.ABSTENTION, score, dimension, word_reader(corpus.documents, words))
         return relevance, AnswerRule(loaded, threshold, within_filters=_within_filters(manifest))
 
     def open_of_scores(
@@ -239,10 +232,10 @@ class ModelsFolder(ReleaseFolder):
         """Load the models of a second stage or of a run, which know nothing but scores."""
         relevance = rule = None
         if manifest.relevance is not None:
-            relevance = ScoreRelevance.load(self.path / RELEVANCE, features)
+            relevance = ScoreRelevance.load(self.path / layout.RELEVANCE, features)
         if manifest.answer_threshold is not None:
             score, threshold = manifest.answer_threshold
-            loaded = AnswerScore.load(self.path / ABSTENTION, score, 0, components=components)
+            loaded = AnswerScore.load(self.path / layout.ABSTENTION, score, 0, components=components)
             rule = AnswerRule(loaded, threshold, within_filters=_within_filters(manifest))
         return relevance, rule
 
@@ -270,8 +263,8 @@ class RerankerFolder(ReleaseFolder):
                 if (model / name).exists():  # there is one model of several kinds
                     shutil.copyfile(model / name, self.path / name)
         if token_vectors is not None:
-            token_vectors.save(self.path / TOKEN_VECTORS, documents)
-        write_pairs(self.path / KNOWN_PAIRS, known)
+            token_vectors.save(self.path / layout.TOKEN_VECTORS, documents)
+        write_pairs(self.path / layout.KNOWN_PAIRS, known)
 
     def open(
         self, manifest: Manifest, corpus: Corpus, threads: int | None, open_reranker: OpenReranker
@@ -288,7 +281,9 @@ class RerankerFolder(ReleaseFolder):
             reranker: Reranker = TextReranker(open_reranker(record.model), corpus.documents)
         else:
             reranker = self._open_model(record, corpus, threads)
-        second = SecondStage(stage, reranker, corpus.documents, read_pairs(self.path / KNOWN_PAIRS), record.tolerance)
+        second = SecondStage(
+            stage, reranker, corpus.documents, read_pairs(self.path / layout.KNOWN_PAIRS), record.tolerance
+        )
         try:
             second.check(time.monotonic() + _ENDPOINT_SECONDS if record.kind == "endpoint" else None)
         except RerankerUnavailable as error:
@@ -305,9 +300,10 @@ class RerankerFolder(ReleaseFolder):
             return TextReranker(cross, corpus.documents)
         model = TokenEncoder(self.path, threads)
         self._check_digest(model.sha256, record)
-        vectors = TokenVectors(self.path / TOKEN_VECTORS, model.config.dimension)
+        vectors = TokenVectors(self.path / layout.TOKEN_VECTORS, model.config.dimension)
         if len(vectors) != len(corpus.documents):
-            raise ReleaseError(f"{self.path / TOKEN_VECTORS}: is not of the documents of this release; calibrate again")
+            path = self.path / layout.TOKEN_VECTORS
+            raise ReleaseError(f"{path}: is not of the documents of this release; calibrate again")
         return LateInteraction(model, vectors)
 
     def _check_digest(self, sha256: str, record: SecondStageRecord) -> None:

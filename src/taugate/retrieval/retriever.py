@@ -19,20 +19,38 @@ from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.encoder.encoder import Encoder, Tokens
 from taugate.retrieval.index.grouping import DocumentSearch
 from taugate.retrieval.index.hybrid import HybridIndex, words_of
-from taugate.retrieval.index.top_k import (
-    DocumentSubset,
-    Index,
-    LocalPassages,
-    Observe,
-    Parents,
-    Passages,
-    TopK,
-    unobserved,
-)
+from taugate.retrieval.index.top_k import DocumentSubset, Index, Observe, Parents, Passages, TopK, unobserved
 from taugate.retrieval.index.words import hybrid_vectors
 from taugate.retrieval.query import Answer, NotComparable, Query, Skipped, score_parts
 from taugate.retrieval.rerank.stage import FIRST_SCORE, SecondStage
 from taugate.retrieval.vectors import Projection
+
+
+@dataclass(frozen=True)
+class LocalPassages:
+    """Passages in this process; filters are evaluated on their metadata, and filtered searches are exact."""
+
+    index: Index
+    metadata: Metadata
+    remote: bool = False
+
+    def find(self, queries: QueryVectors, k: int, query_filter: Filter, observe: Observe = unobserved) -> TopK:
+        """See Passages.find."""
+        if not query_filter:
+            return self.index.search(queries, k)
+        return self.index.search_within(queries, k, DocumentSubset(self.metadata.where(query_filter)))
+
+    def meets(self, query_filter: Filter, positions: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """See Passages.meets."""
+        return self.metadata.where(query_filter)[positions] if query_filter else np.ones(len(positions), dtype=np.bool_)
+
+    def check(self, query_filter: Filter) -> None:
+        """See Fields.check."""
+        self.metadata.check(query_filter)
+
+    def check_kinds(self, query_filter: Filter) -> None:
+        """See Fields.check_kinds."""
+        self.metadata.check_kinds(query_filter)
 
 
 @dataclass(frozen=True, eq=False)

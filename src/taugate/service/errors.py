@@ -90,7 +90,7 @@ class RequestTimeout(ApiError):
     status, code, headers = 408, "request_timeout", {"Connection": "close"}
 
     def __init__(self) -> None:
-        super().__init__("the request was not received in time (TAUGATE_RECEIVE_SECONDS)")
+        super().__init__("the request was not received in time (receive_seconds of TAUGATE_MAX_CONNECTIONS)")
 
 
 class ReloadFailed(ApiError):

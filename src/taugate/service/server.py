@@ -35,7 +35,7 @@ from taugate.service.lifecycle.serving import Serving
 from taugate.service.runtime.logs import configure_logging
 from taugate.service.runtime.resources import freeze_objects, limit_blas_threads
 from taugate.service.settings import Settings
-from taugate.service.settings.settings import unknown_variables
+from taugate.service.settings.settings import former_variables, unknown_variables
 
 _log = logging.getLogger(__name__)
 _ACCEPTS_PER_TURN = 8
@@ -180,8 +180,10 @@ def serve_here(settings: Settings, listener: socket.socket) -> None:
 
 
 def log_listening(settings: Settings, listener: socket.socket) -> None:
-    """Log the address and the settings of the service, after a warning for each unknown TAUGATE_* variable."""
+    """Log the address and the settings, after a warning for each TAUGATE_* variable that is unknown or a former one."""
     for name, nearest in unknown_variables(os.environ).items():
         _log.warning("unknown setting ignored", extra={"fields": {"variable": name, "nearest": nearest}})
+    for name, use in former_variables(os.environ).items():
+        _log.warning("former setting", extra={"fields": {"variable": name, "use": use}})
     host, port = listener.getsockname()[:2]
     _log.info("listening", extra={"fields": {"host": host, "port": port, "settings": settings.for_log()}})

@@ -46,10 +46,10 @@ def serve_in_workers(settings: Settings, listener: socket.socket) -> None:
     """Run the service in several processes until it is told to stop."""
     configure_logging(settings.telemetry.log_level)
     with staging_folder(Path(tempfile.gettempdir()), _FOLDER_PREFIX) as folder:
+        log_listening(settings, listener)
         # Workers read their settings from the environment, so those from command-line options must be there as well.
         os.environ[SHARED_FOLDER] = str(folder)
         settings.export(os.environ)
-        log_listening(settings, listener)
         _Supervisor(listener, folder).run(settings.compute.workers)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 from urllib.parse import urlsplit
 
@@ -150,6 +151,13 @@ def _checked(url: str, wording: EndpointWording) -> str:
     if not valid:
         raise invalid
     return url.rstrip("/")
+
+
+def url_and_key_file(environ: Mapping[str, str], url: str, key_file: str) -> tuple[str, Path | None]:
+    """Return an endpoint's URL and key file: the variable `url` may be URL,key_file=FILE, else `key_file` names it."""
+    address, _, path = f",{environ.get(url, '')}".partition(",key_file=")
+    path = path or environ.get(key_file, "")
+    return address.removeprefix(","), Path(path) if path else None
 
 
 def check_key(key: str, name: str) -> None:

@@ -19,7 +19,7 @@ from taugate.calibration.acceptance.projection import (
     fit_pca,
     retained,
 )
-from taugate.calibration.recalibration.settings import inherited_settings
+from taugate.calibration.recalibration.request import inherited_settings
 from taugate.cli import main as cli
 from taugate.data.labelled_queries import LabelledQuery
 from taugate.errors import ReleaseError

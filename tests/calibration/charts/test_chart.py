@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from taugate.calibration.charts import BOTTOM, LEFT, RIGHT, TOP, Axis, Chart, Dot
-from taugate.calibration.formats import brief, fixed, percent, signed
+from taugate.calibration.progress import brief, fixed, percent, signed
 
 
 def test_chart_places_points_and_labels() -> None:

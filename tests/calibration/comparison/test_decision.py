@@ -11,17 +11,15 @@ import pytest
 from scipy import stats
 
 from taugate.calibration.comparison.decision import (
-    Clause,
     ClauseVerdict,
     MeanDifference,
     MeasuredRelease,
     PromotionDecision,
-    PromotionRule,
-    QuantitySample,
     evaluate_rule,
     mean_difference,
 )
 from taugate.calibration.comparison.publish import report
+from taugate.calibration.comparison.rule import Clause, PromotionRule, QuantitySample
 from taugate.errors import InputError, ReleaseError
 from taugate.evidence.clusters import SamplingUnits
 from taugate.evidence.risk.losses import min_detectable_loss, paired_losses

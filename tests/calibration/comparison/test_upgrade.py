@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from taugate.calibration.comparison.publish import Upgrade, threshold_that_keeps
+from taugate.calibration.comparison.upgrade import Upgrade, threshold_that_keeps
 from taugate.cli import main as cli
 from taugate.registry.catalog import find, release_ids
 from taugate.retrieval.gate import Gate

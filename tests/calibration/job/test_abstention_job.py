@@ -169,8 +169,3 @@ def test_both_kinds_share_clusters(far: Path, tmp_path: Path) -> None:
     assert labels[120:].tolist() == list(
         range(80)
     )  # judged against the document of the answerable query of that number
-
-
-def test_help_lists_max_answered(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["calibrate", "--help"]) == 0
-    assert "--max-answered X" in capsys.readouterr().out

@@ -7,7 +7,7 @@ import pytest
 
 from taugate.calibration.job.stages import sampling_units
 from taugate.calibration.progress import Job
-from taugate.calibration.recalibration.settings import inherited_settings
+from taugate.calibration.recalibration.request import inherited_settings
 from taugate.calibration.settings import CalibrationSettings
 from taugate.cli import main as cli
 from taugate.data.beir import read_dataset

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from taugate.calibration.recalibration.settings import inherited_settings
+from taugate.calibration.recalibration.request import inherited_settings
 from taugate.cli import main as cli
 from taugate.data.generation.generate import generate_crops
 from taugate.registry.catalog import current_id
@@ -173,17 +173,6 @@ def test_traffic_without_relevant_result_is_ignored(
     assert (human["labels"]["judged"], human["labels"]["unjudged"]) == (40, 443)
 
 
-def test_judged_generated_queries_are_left_out(
-    tmp_path: Path, cropped: Path, encoder: Path, calibrate: Capture
-) -> None:
-    data = judged(cropped, tmp_path, 40)
-    crops = [*rows_of(data, "generated").values()][:10]
-    write_qrels(data, "human", [*rows_of(data, "human").values(), *crops])
-    _, manifest, error = calibrate(data, tmp_path / "r", encoder, "--labels", "human")
-    assert (manifest["labels"]["judged"], manifest["labels"]["unjudged"]) == (40, 463)
-    assert "left out judged queries that were generated: 10;" in error
-
-
 def test_unanswerable_queries_are_left_out(tmp_path: Path, cropped: Path, encoder: Path, calibrate: Capture) -> None:
     data = judged(cropped, tmp_path, 50)
     rows = [*rows_of(data, "human").values()]
@@ -231,15 +220,6 @@ def test_too_few_labels_give_no_threshold(tmp_path: Path, cropped: Path, encoder
     assert (code, manifest["policy"]["kind"], manifest["labels"]["both"]["tau"].get("safe")) == (3, "none", None)
     assert manifest["labels"]["both"]["loss"] == {"mean": 0.0, "lower": 0.0, "upper": 0.0}
     assert "labels alone need 149 or more" in error.splitlines()[-1]
-
-
-def test_ordinary_release_has_no_label_record(releases: Path) -> None:
-    manifests = [*releases.glob("*/manifest.json")]
-    assert manifests
-    for path in manifests:
-        content = json.loads(path.read_bytes())
-        assert "labels" not in content
-        assert Manifest.model_validate(content).labels is None
 
 
 @pytest.mark.parametrize(

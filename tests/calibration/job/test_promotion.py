@@ -202,16 +202,6 @@ def test_too_few_queries_for_relevance_model(tmp_path: Path, capfd: pytest.Captu
         assert part in message
 
 
-@pytest.mark.parametrize("more", [[], ["--max-loss", "0.05"]], ids=["papers", "certified"])
-def test_only_unanswerable_queries_are_rejected(
-    more: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    data, encoder = small(tmp_path, 40, grade=lambda row: 0)
-    message = refusal(arguments(data, tmp_path / "r", encoder, *more), tmp_path / "r", capfd)
-    assert message.startswith(f"{data / 'qrels' / 'test.tsv'}: ")
-    assert "no query has a document with score 1 or more" in message
-
-
 @pytest.mark.parametrize("policy", ["auto", "similarity"])
 def test_queries_without_hits(policy: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     data, encoder = small(tmp_path, 60)

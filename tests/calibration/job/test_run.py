@@ -13,7 +13,7 @@ from taugate.cli import main as cli
 from taugate.data.questions import off_topic_table
 from taugate.data.runs.recording import off_topic_run
 from taugate.registry.catalog import current_id, find, release_ids
-from taugate.release.layout import GOLDEN, MANIFEST, OUTCOMES, REFERENCE, RELEVANCE, REPORT
+from taugate.release.layout import EVIDENCE, GOLDEN, MANIFEST, OUTCOMES, REFERENCE, RELEVANCE, REPORT
 from taugate.release.manifest import RunManifest
 from taugate.release.queries import Reference
 from taugate.release.verify import verify
@@ -152,7 +152,7 @@ def test_release_of_a_run_has_no_encoder_index_or_random_scores(run_releases: Pa
     release = find(run_releases)
     written = verify(release)
     assert isinstance(written, RunManifest)
-    assert {*written.files} == {REFERENCE, OUTCOMES, REPORT, RELEVANCE, GOLDEN}
+    assert {*written.files} == {EVIDENCE, REFERENCE, OUTCOMES, REPORT, RELEVANCE, GOLDEN}
     stored = json.loads((release / "manifest.json").read_text(encoding="utf-8"))
     assert not {"encoder", "index", "isotropy", "query_set", "golden"} & {*stored}
     assert all("roe" not in metrics for metrics in stored["metrics"].values())

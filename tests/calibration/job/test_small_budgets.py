@@ -133,12 +133,6 @@ def test_single_document_corpus(tmp_path: Path, calibrate: Capture) -> None:
     assert current_id(tmp_path / "r") == manifest["release_id"]
 
 
-def test_single_document_needs_smaller_k(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    data, encoder = small(tmp_path, 40, texts=1)
-    said = refusal(arguments(data, tmp_path / "r", encoder), tmp_path / "r", capfd)
-    assert said == "--k 5: the corpus has only 1 documents; give a smaller K"
-
-
 def test_provisional_release_does_not_replace_calibrated(
     tmp_path: Path, calibrate: Capture, capfd: pytest.CaptureFixture[str]
 ) -> None:

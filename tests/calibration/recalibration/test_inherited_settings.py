@@ -11,7 +11,7 @@ from taugate.calibration.acceptance.better_lists import PROVISIONAL_WEIGHT
 from taugate.calibration.encoding.source import RequestedEncoder
 from taugate.calibration.job.calibration import calibrate
 from taugate.calibration.progress import Job
-from taugate.calibration.recalibration.settings import (
+from taugate.calibration.recalibration.request import (
     inherited_encoder,
     inherited_settings,
     no_rule,

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from html.parser import HTMLParser
 from xml.etree import ElementTree
 
-_SECTIONS = ["headline", "numbers", "densities-section", "curves", "kept", "rules", "abstaining", "relevance"]
-_SECTIONS += ["questions", "lost", "labels", "query-set", "gate", "comparison", "papers"]
+_SECTIONS = ["headline", "rules", "lost", "abstaining", "densities-section", "numbers", "gate", "questions"]
+_SECTIONS += ["curves", "kept", "relevance", "labels", "query-set", "comparison", "papers"]
 _PATH = re.compile(r"[\w.-]*(?:/[\w.-]+)+")
 _VOID = {"meta", "br", "link", "img", "input", "hr"}
 

@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Browser
 
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
-from taugate.calibration.formats import metrics_line
+from taugate.calibration.progress import metrics_line
 from taugate.calibration.query_set.warnings import truncation_warning
 from taugate.calibration.report.page import page_warnings, with_whole_options
 from taugate.calibration.report.terminal import statement, table, unrestricted
@@ -165,6 +165,28 @@ def test_page_has_no_accessibility_violations(
 ) -> None:
     with opened(browser, reports[name], width=width, scheme=scheme) as page:
         assert violations(page) == []
+
+
+@pytest.mark.parametrize(("width", "height"), [(1280, 5000), (400, 8000)])
+def test_folded_page_is_short_and_unfolds_by_link(
+    browser: Browser, reports: dict[str, Path], width: int, height: int
+) -> None:
+    with opened(browser, reports["compared"], width=width) as page:
+        page.evaluate("document.querySelectorAll('details').forEach(details => { details.open = false })")
+        assert page.evaluate("document.documentElement.scrollHeight") <= height
+        assert not page.is_visible("#curves figure")
+        page.click("nav a[href='#curves']")
+        assert page.is_visible("#curves figure")
+
+
+def test_questions_are_filtered_by_words(browser: Browser, reports: dict[str, Path]) -> None:
+    visible = "nodes => nodes.filter(node => node.offsetParent !== null).map(node => node.textContent)"
+    with opened(browser, reports["first"]) as page:
+        before = page.locator("#questions tbody tr").evaluate_all(visible)
+        page.fill("#questions input", "held KEPT")
+        after = page.locator("#questions tbody tr").evaluate_all(visible)
+    assert 0 < len(after) < len(before)
+    assert after == [text for text in before if "held" in text.lower() and "kept" in text.lower()]
 
 
 def test_phone_cuts_nothing_off(browser: Browser, reports: dict[str, Path]) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from taugate.calibration.comparison.decision import QUANTITIES
 from taugate.calibration.comparison.publish import Promotion
+from taugate.calibration.comparison.rule import QUANTITIES
 from taugate.calibration.progress import Job
 from taugate.calibration.settings import UpdateSettings
 from taugate.calibration.update.job import update as update_release
@@ -110,16 +110,6 @@ def test_second_update_names_calibrated_release(
     record = manifest_of(copy)["update"]
     assert (record["calibrated"], record["updates"]) == (first, 2)
     assert record["parent"] == printed["parent"] != first
-
-
-def test_unchanged_corpus_writes_no_release(sample: Path, copy: Path, first: str, update: Updating) -> None:
-    code, printed, error = update(sample, copy)
-    assert (code, printed["release"], printed["holds"]) == (0, first, True)
-    assert (printed["added"], printed["changed"], printed["removed"]) == (0, 0, 0)
-    assert release_ids(copy) == [first]
-    assert error.splitlines()[-1].startswith(
-        f"Nothing to do: the documents and labels are those of the current release. {first} "
-    )
 
 
 def test_metadata_change_encodes_nothing(sample: Path, copy: Path, tmp_path: Path, update: Updating) -> None:

@@ -10,7 +10,8 @@ import pytest
 from taugate.errors import ReleaseError
 from taugate.release.names import INDEX, VECTORS, Kind
 from taugate.retrieval.index.approximate import AnyIndex, ApproximateIndex, build, load_index, save, sizes, subset
-from taugate.retrieval.index.kinds import ROUNDED_INT8, padded
+from taugate.retrieval.index.flat import padded
+from taugate.retrieval.index.kinds import ROUNDED_INT8
 from tests.retrieval.drawn import KINDS, D, K, N, clustered
 from tests.vectors import unit
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from taugate.retrieval.index.kinds import Int8Codes
+from taugate.retrieval.index.flat import Int8Codes
 from tests.vectors import unit
 
 N = 3000

@@ -7,6 +7,7 @@ from typing import Any
 from taugate.service.access.authorization import ApiKey, digest
 
 APP, OLD, OPS, SCRAPER, JUDGE = "app-secret", "old-secret", "ops-secret", "scraper-secret", "judge-secret"
+WITHIN, SLOW = "within-secret", "slow-secret"  # of the fixture `keyed`
 
 
 def entry(key: str, name: str, *scopes: str, **more: Any) -> dict[str, Any]:

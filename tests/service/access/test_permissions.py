@@ -27,7 +27,7 @@ from tests.service.access.files import JUDGE, OPS, SCRAPER, bearer, entry, write
 from tests.service.access.test_authorization import parse
 from tests.service.process.test_process import refusal
 from tests.service.with_metadata import with_metadata
-from tests.service_process import ServiceProcess
+from tests.service_process import ServiceProcess, by_label
 
 A, ALSO_A, B, BOTH, YEARS, ALL = "key-a", "key-also-a", "key-b", "key-both", "key-years", "key-all"
 TENANT_A, TENANT_B = {"category": "bygglov"}, {"category": "rot-avdrag"}
@@ -195,9 +195,7 @@ def test_cache_is_separate_per_filter(permitting: ServiceProcess) -> None:
     """Neither the reply nor the query's vector: how fast an answer is would tell that somebody asked the same."""
 
     def outcomes() -> dict[str, float]:
-        lines = permitting.http.get("/metrics", headers=bearer(SCRAPER)).text.splitlines()
-        found = (line.split() for line in lines if line.startswith("taugate_cache_requests_total{"))
-        return {name.split('"')[1]: float(count) for name, count in found}
+        return by_label(permitting.metrics(**bearer(SCRAPER)), "taugate_cache_requests_total")
 
     def cached(key: str, **fields: Any) -> bool:
         before = outcomes()
@@ -288,8 +286,7 @@ def test_unfit_release_or_keys_replace_nothing(rich: Path, sample: Path, encoder
         assert (search(service, A)["release"], ids(search(service, A))) == (old, before)
 
         def failed() -> bool:
-            lines = service.http.get("/metrics", headers=bearer(SCRAPER)).text.splitlines()
-            return "taugate_keys_reload_failed 1.0" in lines
+            return service.metrics(**bearer(SCRAPER))["taugate_keys_reload_failed"] == 1
 
         unfit = [entry(A, "a", "search", filter={"owner": "a"}), *ENTRIES[1:]]
         write(keys, unfit)

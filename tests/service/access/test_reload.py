@@ -27,8 +27,7 @@ def search(service: ServiceProcess, key: str) -> int:
 
 
 def metrics(service: ServiceProcess) -> dict[str, float]:
-    lines = service.http.get("/metrics", headers=bearer(SCRAPER)).text.splitlines()
-    return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines if line[0] != "#")}
+    return service.metrics(**bearer(SCRAPER))
 
 
 def soon(condition: Callable[[], bool]) -> None:

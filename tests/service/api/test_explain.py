@@ -11,36 +11,23 @@ import orjson
 import pytest
 from fastapi import FastAPI
 
-from taugate.registry.catalog import find
 from taugate.retrieval.explanation import explain
 from taugate.retrieval.query import Explanation
-from taugate.retrieval.reader import Release, load
+from taugate.retrieval.reader import Release
 from taugate.service.api.search import ExplainResponse
 from taugate.service.pipeline import search
-from tests.service.access.files import bearer, entry, write
+from tests.service.access.files import APP, JUDGE, SLOW, WITHIN, bearer
 from tests.service.inprocess import PATIENCE, Gated, depth_is, until, with_gate
 from tests.service.test_metrics import moved
 from tests.service_process import ServiceProcess
 
 QUERY = "What does a building permit cost?"
-PLAIN, FILTERED, OTHER, SLOW = "key-plain", "key-filtered", "key-other", "key-slow"
 
 
 @pytest.fixture(scope="module")
-def release(releases: Path) -> Release:
-    return load(find(releases), 1)
-
-
-@pytest.fixture(scope="module")
-def guarded(releases: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
-    keys = [
-        entry(PLAIN, "plain", "search", "metrics"),
-        entry(FILTERED, "filtered", "search", filter={"category": "bygglov"}),
-        entry(OTHER, "other", "feedback"),
-        entry(SLOW, "slow", "search", queries_per_second=0.001),
-    ]
-    file = write(tmp_path_factory.mktemp("keys") / "keys.json", keys)
-    with ServiceProcess(releases, TAUGATE_KEYS_FILE=str(file)) as process:
+def service(releases: Path) -> Iterator[ServiceProcess]:
+    """One that has had no other traffic."""
+    with ServiceProcess(releases) as process:
         yield process.ready()
 
 
@@ -106,36 +93,36 @@ def test_explain_is_not_counted_as_traffic(service: ServiceProcess, release: Rel
     }
 
 
-def test_explain_needs_search_scope(guarded: ServiceProcess, release: Release) -> None:
+def test_explain_needs_search_scope(keyed: ServiceProcess, release: Release) -> None:
     name = release.documents[0].id
-    assert [ask(guarded, name, key).status_code for key in (None, OTHER, PLAIN)] == [401, 403, 200]
+    assert [ask(keyed, name, key).status_code for key in (None, JUDGE, APP)] == [401, 403, 200]
 
 
-def test_explain_is_charged_to_rate(guarded: ServiceProcess, release: Release) -> None:
-    statuses = [ask(guarded, release.documents[0].id, SLOW).status_code for _ in range(2)]
+def test_explain_is_charged_to_rate(keyed: ServiceProcess, release: Release) -> None:
+    statuses = [ask(keyed, release.documents[0].id, SLOW).status_code for _ in range(2)]
     assert statuses == [200, 429]
 
 
-def test_explain_reveals_nothing_outside_filter(guarded: ServiceProcess, release: Release) -> None:
+def test_explain_reveals_nothing_outside_filter(keyed: ServiceProcess, release: Release) -> None:
     hidden, seen = (of_category(release, "bygglov", same=same) for same in (False, True))
     nothing = {"rank", "ranked", "score", "relevance", "compared", "threshold", "truncated", "id"}
     for fields in ({}, {"filter": {"category": "bygglov"}}, {"threshold": -2.0, "k": 50, "min_results": 50}):
-        said = ask(guarded, hidden, FILTERED, **fields).json()
+        said = ask(keyed, hidden, WITHIN, **fields).json()
         assert {said[name] for name in nothing} == {None}
         assert (said["rule"], said["filtered"], said["kept"]) == ("key_filter", True, False)
         assert (said["document_id"], said["why"]) == (hidden, "The filter of the API key hides it.")
-    inside = ask(guarded, seen, FILTERED).json()
-    same = service_reply(guarded, seen, filter={"category": "bygglov"})
+    inside = ask(keyed, seen, WITHIN).json()
+    same = service_reply(keyed, seen, filter={"category": "bygglov"})
     assert {name: inside[name] for name in ("rank", "ranked", "score")} == {
         name: same[name] for name in ("rank", "ranked", "score")
     }
-    left_out = service_reply(guarded, seen, filter={"category": "nobody"})
+    left_out = service_reply(keyed, seen, filter={"category": "nobody"})
     assert (left_out["rule"], left_out["filtered"]) == ("filter", True)
     assert "'category'" in left_out["why"]
 
 
 def service_reply(service: ServiceProcess, document_id: str, **fields: Any) -> dict[str, Any]:
-    return dict(ask(service, document_id, PLAIN, **fields).json())
+    return dict(ask(service, document_id, APP, **fields).json())
 
 
 def test_explanations_do_not_fill_queue(releases: Path, release: Release, monkeypatch: pytest.MonkeyPatch) -> None:

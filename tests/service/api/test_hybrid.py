@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from taugate.retrieval.index.hybrid import HybridIndex
 from taugate.retrieval.reader import Release, load
 from taugate.retrieval.vectors import shortest_decimal
 from taugate_client import TaugateClient
-from tests.chunked_release import write_chunked_release
 from tests.prometheus_process import until
 from tests.redis_process import RedisProcess
 from tests.service.test_metrics import scrape
@@ -36,19 +34,8 @@ KEEP_ALL = {"threshold": -2.0}
 
 
 @pytest.fixture(scope="module")
-def dense(sample: Path, encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_chunked_release(sample, encoder, tmp_path_factory.mktemp("dense"), "--lexical", "off")
-
-
-@pytest.fixture(scope="module")
 def release(hybrid: Path) -> Release:
     return load(find(hybrid), 1)
-
-
-@pytest.fixture(scope="module")
-def service(hybrid: Path) -> Iterator[ServiceProcess]:
-    with ServiceProcess(hybrid) as process:
-        yield process.ready()
 
 
 def post(service: ServiceProcess, path: str, **body: Any) -> dict[str, Any]:
@@ -88,17 +75,17 @@ def ranking(release: Release, query: str, fields: dict[str, Any]) -> list[tuple[
 
 @pytest.mark.parametrize("fields", FIELDS, ids=str)
 def test_search_equals_scoring_every_document(
-    fields: dict[str, Any], service: ServiceProcess, release: Release
+    fields: dict[str, Any], chunked: ServiceProcess, release: Release
 ) -> None:
     for query in QUERIES:
-        results = search(service, query, **fields, **KEEP_ALL)["results"]
+        results = search(chunked, query, **fields, **KEEP_ALL)["results"]
         assert [(result["id"], result["score"]) for result in results] == ranking(release, query, fields)
 
 
 @pytest.mark.parametrize("fields", FIELDS, ids=str)
-def test_parts_add_up_to_the_score(fields: dict[str, Any], service: ServiceProcess) -> None:
+def test_parts_add_up_to_the_score(fields: dict[str, Any], chunked: ServiceProcess) -> None:
     for query in QUERIES:
-        plain, explained = (search(service, query, **fields, explain=explain) for explain in (False, True))
+        plain, explained = (search(chunked, query, **fields, explain=explain) for explain in (False, True))
         for result in explained["results"]:
             parts, words = result.pop("parts"), result.pop("matched_words")
             assert np.float32(parts["cosine"]) + np.float32(parts["lexical"]) == np.float32(result["score"])
@@ -108,41 +95,41 @@ def test_parts_add_up_to_the_score(fields: dict[str, Any], service: ServiceProce
         assert explained == plain
 
 
-def test_matched_words_are_spelled_as_in_the_query(service: ServiceProcess) -> None:
-    best = search(service, "KITCHEN-Fan, ventilation and kitchen", explain=True, k=1)["results"][0]
+def test_matched_words_are_spelled_as_in_the_query(chunked: ServiceProcess) -> None:
+    best = search(chunked, "KITCHEN-Fan, ventilation and kitchen", explain=True, k=1)["results"][0]
     assert best["document_id"] == "vent-008"
     assert best["matched_words"][:2] == ["KITCHEN", "Fan"]
     assert "kitchen" not in best["matched_words"]  # a word counts once
 
 
-def test_batch_equals_single_searches(service: ServiceProcess) -> None:
+def test_batch_equals_single_searches(chunked: ServiceProcess) -> None:
     bodies = [
         {"query": query, "explain": explain, **fields, **KEEP_ALL}
         for query in QUERIES
         for fields in FIELDS
         for explain in (True, False)
     ]
-    batch = post(service, "/search/batch", queries=bodies)["responses"]
-    assert [reply | {"query_id": ""} for reply in batch] == [search(service, **body) for body in bodies]
+    batch = post(chunked, "/search/batch", queries=bodies)["responses"]
+    assert [reply | {"query_id": ""} for reply in batch] == [search(chunked, **body) for body in bodies]
 
 
-def test_empty_reply_has_no_parts(service: ServiceProcess) -> None:
-    reply = search(service, QUERIES[0], threshold=WEIGHT + 1.1, explain=True)
+def test_empty_reply_has_no_parts(chunked: ServiceProcess) -> None:
+    reply = search(chunked, QUERIES[0], threshold=WEIGHT + 1.1, explain=True)
     assert (reply["results"], reply["reason"]) == ([], "all_below_threshold")
 
 
-def test_release_without_lexical_part_explains_the_cosine(dense: Path) -> None:
-    with ServiceProcess(dense) as service:
-        result = search(service.ready(), "kitchen fan", explain=True)["results"][0]
+def test_release_without_lexical_part_explains_the_cosine(cosines: Path) -> None:
+    with ServiceProcess(cosines) as service:
+        result = search(service.ready(), "kitchen fan", explain=True, **KEEP_ALL)["results"][0]
         assert result["parts"] == {"cosine": result["score"]}
         assert "matched_words" not in result
         explained = post(service, "/explain", query="kitchen fan", document_id="vent-008")
         assert not {"parts", "matched_words"} & {*explained}
 
 
-def test_explanation_names_parts_and_words(service: ServiceProcess) -> None:
-    (best,) = search(service, "kitchen fan", k=1, explain=True)["results"]
-    explained = post(service, "/explain", query="kitchen fan", document_id="vent-008")
+def test_explanation_names_parts_and_words(chunked: ServiceProcess) -> None:
+    (best,) = search(chunked, "kitchen fan", k=1, explain=True)["results"]
+    explained = post(chunked, "/explain", query="kitchen fan", document_id="vent-008")
     assert [explained[name] for name in ("score", "parts", "matched_words")] == [
         best[name] for name in ("score", "parts", "matched_words")
     ]
@@ -150,34 +137,34 @@ def test_explanation_names_parts_and_words(service: ServiceProcess) -> None:
     assert f"its score {score:.4f} is" in explained["why"]
     words = f"Its score {score:.4f} is {cosine:.4f} similarity + {lexical:.4f} shared words (kitchen, fan)."
     assert explained["why"].endswith(words)
-    unrelated = post(service, "/explain", query="xylophone", document_id="vent-008")
+    unrelated = post(chunked, "/explain", query="xylophone", document_id="vent-008")
     assert unrelated["why"].endswith("is similarity alone: it has no word of the query.")
 
 
-def test_rank_of_explanation_is_that_of_the_score(service: ServiceProcess, release: Release) -> None:
+def test_rank_of_explanation_is_that_of_the_score(chunked: ServiceProcess, release: Release) -> None:
     ids = [name for name, _ in ranking(release, QUERIES[0], {"k": len(release.documents)})]
     for name in ids[:: len(ids) // 5]:
-        assert post(service, "/explain", query=QUERIES[0], document_id=name)["rank"] == ids.index(name) + 1
+        assert post(chunked, "/explain", query=QUERIES[0], document_id=name)["rank"] == ids.index(name) + 1
 
 
-def test_local_search_equals_service(hybrid: Path, service: ServiceProcess) -> None:
+def test_local_search_equals_service(hybrid: Path, chunked: ServiceProcess) -> None:
     with taugate.open(hybrid) as retriever:
         for explain in (True, False):
             local = retriever.search("kitchen fan", explain=explain).model_dump(mode="json", exclude_none=True)
-            remote = search(service, "kitchen fan", explain=explain)
+            remote = search(chunked, "kitchen fan", explain=explain)
             for mine, theirs in zip(local["results"], remote["results"], strict=True):
                 assert {name: mine.get(name) for name in theirs} == theirs
                 assert ("parts" in mine) == explain
 
 
-def test_judgement_of_score_above_one_is_accepted(service: ServiceProcess, release: Release) -> None:
+def test_judgement_of_score_above_one_is_accepted(chunked: ServiceProcess, release: Release) -> None:
     text = release.documents[0].encoded_text.strip()
-    reply = post(service, "/search", query=text, **KEEP_ALL)
+    reply = post(chunked, "/search", query=text, **KEEP_ALL)
     assert reply["results"][0]["score"] > 1.2
     name = reply["results"][0]["id"]
     judged = {"document_id": name, "relevant": True}
-    assert post(service, "/feedback", query_id=reply["query_id"], **judged) == {"status": "accepted"}
-    assert post(service, "/feedback", query=text, **judged)["status"] in ("accepted", "repeated")
+    assert post(chunked, "/feedback", query_id=reply["query_id"], **judged) == {"status": "accepted"}
+    assert post(chunked, "/feedback", query=text, **judged)["status"] in ("accepted", "repeated")
 
 
 def test_replica_rescores_shared_results(hybrid: Path, release: Release, tmp_path: Path) -> None:
@@ -203,15 +190,17 @@ def test_replica_rescores_shared_results(hybrid: Path, release: Release, tmp_pat
             until(lambda: second.http.post("/feedback", json=judged).status_code == 202)
 
 
-def test_list_and_diff_show_the_lexical_part(dense: Path, hybrid: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_list_and_diff_show_the_lexical_part(
+    cosines: Path, hybrid: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     def printed(*command: str) -> list[str]:
         assert cli.main(["release", *command]) == 0
         return capsys.readouterr().out.splitlines()
 
-    folder = hybrid.parent / "both"
-    for name in (find(dense), find(hybrid)):
+    folder = tmp_path / "both"
+    for name in (find(cosines), find(hybrid)):
         shutil.copytree(name, folder / name.name)
-    old, new = find(dense).name, find(hybrid).name
+    old, new = find(cosines).name, find(hybrid).name
     rows = {
         row["release"]: row["lexical"]
         for row in json.loads(printed("list", "--json", "--releases", str(folder))[0])["releases"]
@@ -231,8 +220,8 @@ def test_command_explains_both_parts(hybrid: Path, capsys: pytest.CaptureFixture
     assert (lines["score"], lines["words"]) == ("0.7533", "kitchen, fan")
 
 
-def test_client_reads_parts(service: ServiceProcess) -> None:
-    with TaugateClient(f"http://127.0.0.1:{service.port}") as client:
+def test_client_reads_parts(chunked: ServiceProcess) -> None:
+    with TaugateClient(f"http://127.0.0.1:{chunked.port}") as client:
         best = client.search("kitchen fan", explain=True).results[0]
         explained = client.explain("kitchen fan", best.document_id)
         plain = client.search("kitchen fan").results[0]

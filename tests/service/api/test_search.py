@@ -8,15 +8,14 @@ import numpy as np
 import pytest
 import zaragoza_construction_faq
 
-from taugate.registry.catalog import find
 from taugate.release.queries import quantiles, threshold_curve
 from taugate.retrieval.query import Query
-from taugate.retrieval.reader import Release, load
+from taugate.retrieval.reader import Release
 from taugate.retrieval.vectors import shortest_decimal
 from taugate.service.api.schemas import BatchResponse, SearchResponse
 from tests.fake_encoder import MAX_LENGTH
-from tests.service.access.files import APP, JUDGE, bearer, entry, write
-from tests.service_process import ServiceProcess
+from tests.service.access.files import APP, JUDGE, WITHIN, bearer
+from tests.service_process import ServiceProcess, without_id
 
 QUESTIONS = [entry["q"] for entry in zaragoza_construction_faq.load(lang="en")]
 QUERY = "What does a building permit cost?"
@@ -25,9 +24,10 @@ KEEP_ALL, DROP_ALL = -2.0, 2.0  # beyond any cosine
 
 
 @pytest.fixture(scope="module")
-def release(releases: Path) -> Release:
-    """The release that is in service, opened here."""
-    return load(find(releases), threads=1)
+def service(releases: Path) -> Iterator[ServiceProcess]:
+    """One that has had no other traffic."""
+    with ServiceProcess(releases) as process:
+        yield process.ready()
 
 
 def expected(release: Release, query: Query) -> list[tuple[str, float]]:
@@ -181,10 +181,6 @@ def batch(service: ServiceProcess, queries: list[Any]) -> list[dict[str, Any]]:
     return reply.json()["responses"]
 
 
-def without_id(reply: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in reply.items() if name != "query_id"}
-
-
 @pytest.mark.parametrize("queries", [QUESTIONS[:1], QUESTIONS[:40], MIXED, MIXED[::-1]], ids=len)
 def test_batch_equals_single_searches(service: ServiceProcess, queries: list[Any]) -> None:
     singles = [each if isinstance(each, dict) else {"query": each} for each in queries]
@@ -198,25 +194,10 @@ def test_batch_replies_have_distinct_ids(service: ServiceProcess) -> None:
     assert len({reply["query_id"] for reply in replies}) == 60
 
 
-WITHIN = "key-of-a-tenant"
-
-
-@pytest.fixture(scope="module")
-def keyed(releases: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
-    entries = [
-        entry(APP, "app", "search"),
-        entry(JUDGE, "judge", "feedback"),
-        entry(WITHIN, "tenant", "search", filter={"category": "bygglov"}),
-    ]
-    keys = write(tmp_path_factory.mktemp("keys") / "keys.json", entries)
-    with ServiceProcess(releases, TAUGATE_KEYS_FILE=str(keys)) as process:
-        yield process.ready()
-
-
-def test_reference_equals_release(keyed: ServiceProcess, releases: Path) -> None:
+def test_reference_equals_release(keyed: ServiceProcess, release: Release) -> None:
     reply = keyed.http.get("/release/reference", headers=bearer(APP))
     assert reply.status_code == 200
-    shown, release = reply.json(), load(find(releases), 1)
+    shown = reply.json()
     policy, reference = release.manifest.policy, release.reference
     assert (shown["release"], shown["policy"], shown["threshold"]) == (
         release.manifest.release_id,

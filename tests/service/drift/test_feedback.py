@@ -31,7 +31,7 @@ from tests.release.clones import clone
 from tests.service import records
 from tests.service.drift.processes import InFile
 from tests.service.drift.traffic import Reloading, count_logged
-from tests.service_process import ServiceProcess
+from tests.service_process import ServiceProcess, by_label
 
 QUERY = {"query": "What does a building permit cost?", "threshold": -2.0, "k": 3}
 
@@ -76,7 +76,7 @@ def test_batch_reply_can_be_judged(service: ServiceProcess) -> None:
 def test_unknown_query_id_is_404(service: ServiceProcess) -> None:
     status, body = judge(service, "0" * 32, "d1")
     assert (status, body["error"]["code"]) == (404, "not_found")
-    assert "TAUGATE_FEEDBACK_SECONDS" in body["error"]["message"]
+    assert "feedback_seconds of TAUGATE_DRIFT" in body["error"]["message"]
 
 
 def test_document_not_shown_is_422(service: ServiceProcess, reply: dict) -> None:
@@ -103,9 +103,7 @@ def test_malformed_field_is_422(service: ServiceProcess, reply: dict, field: str
 
 def test_feedback_metric_counts_outcomes(service: ServiceProcess, reply: dict) -> None:
     def counts() -> dict[str, float]:
-        lines = service.http.get("/metrics").text.splitlines()
-        pairs = (line.split() for line in lines if line.startswith("taugate_feedback_total"))
-        return {name.split('"')[1]: float(value) for name, value in pairs}
+        return by_label(service.metrics(), "taugate_feedback_total")
 
     before = counts()
     for _ in range(2):

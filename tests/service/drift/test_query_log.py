@@ -14,10 +14,9 @@ from prometheus_client import CollectorRegistry, Histogram
 
 from taugate.drift.observations import hashed, query_key
 from taugate.drift.query_log import LoggedJudgement, LoggedQuery, hashed_filter, read_query_log
-from taugate.registry.catalog import find
 from taugate.retrieval.documents.filter_schema import read_filter
 from taugate.retrieval.query import Query
-from taugate.retrieval.reader import Release, load
+from taugate.retrieval.reader import Release
 from taugate.service.drift import query_log
 from taugate.service.drift.alarms import NO_DRIFT, BulkHistogram, drift_field
 from taugate.service.drift.query_log import Judged, QueryLog, ServedReply, forget_old_texts, judgements, observations
@@ -115,8 +114,7 @@ def asked(release: Release, at: float, query: Query, key: str | None = None) -> 
 
 
 @pytest.mark.parametrize("texts", [True, False])
-def test_query_log_records_request_and_results(releases: Path, tmp_path: Path, texts: bool) -> None:
-    release = load(find(releases))
+def test_query_log_records_request_and_results(release: Release, tmp_path: Path, texts: bool) -> None:
     log = QueryLog(tmp_path / "queries.jsonl", release, texts=texts)
     plain, within = Query("What does a permit cost?", 5), {"category": ["a", "b"]}
     narrow = Query("What does a permit cost?", 2, threshold=-1.0, filter=read_filter(within), group_by="document")
@@ -144,8 +142,8 @@ def test_query_log_records_request_and_results(releases: Path, tmp_path: Path, t
     assert ("permit" in written and "category" in written) is texts
 
 
-def test_query_log_records_judgements(releases: Path, tmp_path: Path) -> None:
-    log = QueryLog(tmp_path / "queries.jsonl", load(find(releases)), texts=True)
+def test_query_log_records_judgements(release: Release, tmp_path: Path) -> None:
+    log = QueryLog(tmp_path / "queries.jsonl", release, texts=True)
     judged = [
         judgement(3.5, "id1", "d1", 0.5),
         judgement(4.5, "id1", "d2", 0.25, relevant=False, key="shop"),
@@ -162,8 +160,8 @@ def test_query_log_records_judgements(releases: Path, tmp_path: Path) -> None:
     assert (second.document_id, second.relevant, second.score, second.key) == ("d2", False, 0.25, "shop")
 
 
-def test_moved_query_log_is_created_again(releases: Path, tmp_path: Path) -> None:
-    log = QueryLog(tmp_path / "queries.jsonl", load(find(releases)), texts=False)
+def test_moved_query_log_is_created_again(release: Release, tmp_path: Path) -> None:
+    log = QueryLog(tmp_path / "queries.jsonl", release, texts=False)
     log.write([seen(1.0), seen(2.0)], [])
     (tmp_path / "queries.jsonl").rename(tmp_path / "rotated")
     log.write([seen(3.0)], [])
@@ -171,10 +169,10 @@ def test_moved_query_log_is_created_again(releases: Path, tmp_path: Path) -> Non
 
 
 def test_unwritable_query_log_is_reported_once(
-    releases: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    release: Release, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = tmp_path / "logs"
-    log = QueryLog(folder / "queries.jsonl", load(find(releases)), texts=False)
+    log = QueryLog(folder / "queries.jsonl", release, texts=False)
     for _ in range(3):
         log.write([seen(1.0)], [])
         log.write([], [])
@@ -187,11 +185,6 @@ def test_unwritable_query_log_is_reported_once(
 DAY = 86400.0
 NOW = 100 * DAY
 HOUR = 3600.0
-
-
-@pytest.fixture(scope="module")
-def release(releases: Path) -> Release:
-    return load(find(releases))
 
 
 def line(at: float, query: str, query_filter: object = None) -> bytes:

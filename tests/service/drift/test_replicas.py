@@ -51,11 +51,6 @@ def labelled(sample: Path) -> list[tuple[str, str]]:
     return [(texts[query], document) for query, document in pairs]
 
 
-def gauges(service: ServiceProcess) -> dict[str, float]:
-    lines = (line.split() for line in service.http.get("/metrics").text.splitlines() if not line.startswith("#"))
-    return {name: float(value) for name, value in lines if name.startswith("taugate_")}
-
-
 def ask_and_judge(service: ServiceProcess, labelled: list[tuple[str, str]], judge: ServiceProcess) -> None:
     """Ask, and tell `judge`, which may be another replica, of every relevant result."""
     relevant = []
@@ -73,7 +68,7 @@ def ask_and_judge(service: ServiceProcess, labelled: list[tuple[str, str]], judg
 
 
 def counts(service: ServiceProcess, name: str) -> float:
-    return gauges(service).get(name, 0.0)
+    return service.metrics().get(name, 0.0)
 
 
 @pytest.mark.slow

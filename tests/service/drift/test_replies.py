@@ -74,13 +74,10 @@ def test_batch_replies_report_alarm(drifted: ServiceProcess) -> None:
 
 
 def test_cached_reply_reports_new_alarm(drifted: ServiceProcess) -> None:
-    def hits() -> float:
-        text = drifted.http.get("/metrics").text
-        return float(text.split('taugate_cache_requests_total{outcome="hit"} ')[1].split()[0])
-
-    before = hits()
+    hits = 'taugate_cache_requests_total{outcome="hit"}'
+    before = drifted.metrics()[hits]
     assert ask(drifted, ASKED_BEFORE)["drift"]["alarm"] is True
-    assert hits() == before + 1
+    assert drifted.metrics()[hits] == before + 1
 
 
 @pytest.mark.parametrize("fields", [{"k": 3}, {"threshold": 2.0}, {"include_text": False}, {"filter": {}}])

@@ -17,7 +17,7 @@ from taugate.retrieval.query import Query
 from taugate.retrieval.reader import Release
 from taugate.service.pipeline.record import RANDOM_DOCUMENTS
 from tests.service.access.files import entry
-from tests.service_process import ServiceProcess
+from tests.service_process import ServiceProcess, by_label, read_metrics
 
 NO_ALARM = {"alarm": False, "signals": []}
 SIGNAL = "topk_similarity"  # which sees foreign questions first
@@ -97,20 +97,14 @@ def _apart(service: ServiceProcess, method: str, path: str, **asked: Any) -> htt
 
 def metrics(service: ServiceProcess) -> dict[str, float]:
     """Every series of drift, by its name and labels as they are shown, without `taugate_drift_`."""
-    text = _apart(service, "GET", "/metrics").text
+    shown = read_metrics(_apart(service, "GET", "/metrics").text).items()
     prefix = "taugate_drift_"
-    lines = (line.removeprefix(prefix).rsplit(" ", 1) for line in text.splitlines() if line.startswith(prefix))
-    return {name: float(value) for name, value in lines}
+    return {name.removeprefix(prefix): value for name, value in shown if name.startswith(prefix)}
 
 
 def by_signal(service: ServiceProcess, name: str) -> dict[str, float]:
     """One of the metrics that there is for each signal, such as `alarm`."""
-    prefix = f'{name}{{signal="'
-    return {
-        each.removeprefix(prefix).removesuffix('"}'): value
-        for each, value in metrics(service).items()
-        if each.startswith(prefix)
-    }
+    return by_label(metrics(service), name)
 
 
 def count_logged(log: Path, release: str | None = None) -> int:

@@ -17,7 +17,7 @@ from starlette.responses import Response
 from tests.service.access.files import APP, bearer, entry, write
 from tests.service.inprocess import Gated, depth_is, until, with_gate
 from tests.service.process.wire import HEAD, answer, connected, refused
-from tests.service_process import ServiceProcess
+from tests.service_process import ServiceProcess, read_metrics
 
 WAITING, KNOWN, NEW = ({"query": text} for text in ("permit", "fence", "roof"))
 KEY = bearer(APP)
@@ -63,8 +63,7 @@ def keys(tmp_path: Path) -> Path:
 
 
 async def counted(http: httpx.AsyncClient, series: str) -> float:
-    lines = (await http.get("/metrics", headers=KEY)).text.splitlines()
-    return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(f"{series} "))
+    return read_metrics((await http.get("/metrics", headers=KEY)).text).get(series, 0)
 
 
 def test_new_query_is_refused_counted_and_charged(releases: Path, keys: Path) -> None:

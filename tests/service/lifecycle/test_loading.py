@@ -24,7 +24,7 @@ from taugate.registry.catalog import current_id, find, release_ids
 from taugate.registry.download import PRIVATE
 from taugate.registry.promotion import promote
 from taugate.registry.writer import read_private_key, sign
-from taugate.retrieval.encoder import graph
+from taugate.retrieval.encoder import bert
 from taugate.retrieval.encoder.encoder import RequestedPrecision
 from taugate.retrieval.engines.engine import EngineAccess
 from taugate.retrieval.reader import Release, load
@@ -275,8 +275,8 @@ def test_file_replaced_after_check_is_not_opened(
         exchange(tokenizer, forged)
         return open_session(model, threads)
 
-    open_session = graph.load_session
-    monkeypatch.setattr(graph, "load_session", session)
+    open_session = bert.load_session
+    monkeypatch.setattr(bert, "load_session", session)
     opened = trusting(signed, EngineAccess())(release, 1, "auto")
     assert tokenizer.read_bytes() == forged
     np.testing.assert_array_equal(opened.retriever.vectors([word]), honest)

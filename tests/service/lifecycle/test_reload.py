@@ -31,6 +31,13 @@ from tests.service.inprocess import until as until_in_process
 from tests.service.test_metrics import scrape
 from tests.service_process import ServiceProcess
 
+ADMIN, SEARCH = ({"Authorization": f"Bearer {name}-key"} for name in ("admin", "search"))
+KEYS = {
+    "TAUGATE_KEYS": json.dumps(
+        [entry("admin-key", "admin", "admin", "search", "metrics"), entry("search-key", "app", "search")]
+    )
+}
+
 
 def in_service(service: ServiceProcess) -> str:
     return str(service.http.get("/readyz").json()["release"])
@@ -182,19 +189,27 @@ def test_requests_never_fail_during_reload(two: Two) -> None:
 
 def buckets(service: ServiceProcess) -> set[str]:
     """Bounds of the similarities, from whichever worker is asked."""
-    text = httpx.get(f"http://127.0.0.1:{service.port}/metrics", timeout=30).text
+    text = httpx.get(f"http://127.0.0.1:{service.port}/metrics", headers=ADMIN, timeout=30).text
     return set(re.findall(r'taugate_similarity_bucket{le="([^"]*)",set="topk"}', text))
 
 
 @pytest.mark.slow
-def test_sighup_reloads_all_workers(two: Two) -> None:
+def test_reload_reaches_all_workers(two: Two) -> None:
+    """By a signal, and by a request to any of them."""
     url = "http://127.0.0.1:{}/search"
 
     def ask(service: ServiceProcess) -> None:
         for number in range(20):
-            httpx.post(url.format(service.port), json={"query": f"permit {number}"}, timeout=30).raise_for_status()
+            body = {"query": f"permit {number}"}
+            httpx.post(url.format(service.port), json=body, headers=ADMIN, timeout=30).raise_for_status()
 
-    with FastDriftService(two.folder, TAUGATE_WORKERS="2") as service:
+    def served_by() -> set[str]:
+        """What the workers serve: each of eight connections goes to any of them."""
+        ready = f"http://127.0.0.1:{service.port}/readyz"
+        return {httpx.get(ready, timeout=30).json()["release"] for _ in range(8)}
+
+    with FastDriftService(two.folder, TAUGATE_WORKERS="2", **KEYS) as service:
+        service.http.headers.update(ADMIN)
         service.ready()
         ask(service)
         until(lambda: buckets(service))
@@ -202,13 +217,7 @@ def test_sighup_reloads_all_workers(two: Two) -> None:
         promote(two.folder, two.new)
         reload_by_signal(service)
 
-        def all_new() -> bool:
-            names = set()
-            for _ in range(8):  # a connection each, which any of them takes
-                names.add(httpx.get(f"http://127.0.0.1:{service.port}/readyz", timeout=30).json()["release"])
-            return names == {two.new}
-
-        until(all_new)
+        until(lambda: served_by() == {two.new})
         series = scrape(service)
         assert [key.count(two.new) for key in series if key.startswith("taugate_release_info")] == [1]
         ask(service)
@@ -216,14 +225,11 @@ def test_sighup_reloads_all_workers(two: Two) -> None:
         # A worker that is loading takes no connection, so the other one may have answered all eight of them.
         until(lambda: set() < buckets(service) <= {*bounds, "+Inf"})
         assert buckets(service) != before
+        promote(two.folder, two.old)
+        assert service.http.post("/admin/reload").json()["release"] == two.old
+        until(lambda: served_by() == {two.old})
         code, _ = service.stop()
     assert code == 0
-
-
-ADMIN, SEARCH = ({"Authorization": f"Bearer {name}-key"} for name in ("admin", "search"))
-KEYS = {
-    "TAUGATE_KEYS": json.dumps([entry("admin-key", "admin", "admin", "search"), entry("search-key", "app", "search")])
-}
 
 
 def test_reload_needs_admin_key_and_names_releases(two: Two) -> None:
@@ -248,21 +254,6 @@ def test_reload_needs_admin_key_and_names_releases(two: Two) -> None:
         assert error["message"].startswith(f"{two.new} remains in service: ")
         assert MANIFEST in error["message"]
         assert in_service(service) == two.new
-
-
-@pytest.mark.slow
-def test_reload_reaches_all_workers(two: Two) -> None:
-    with ServiceProcess(two.folder, TAUGATE_WORKERS="2", **KEYS) as service:
-        service.ready()
-        promote(two.folder, two.new)
-        assert service.http.post("/admin/reload", headers=ADMIN).json()["release"] == two.new
-
-        def answering() -> set[str]:
-            url = f"http://127.0.0.1:{service.port}/readyz"
-            return {httpx.get(url, timeout=30).json()["release"] for _ in range(8)}  # a connection each
-
-        until(lambda: answering() == {two.new})
-        assert service.stop()[0] == 0
 
 
 def reloaded(settings: Settings, meanwhile: Callable[[], None]) -> httpx.Response:

@@ -14,6 +14,7 @@ from tests.fake_reranker import write_fake_reranker
 from tests.rerank_server import RerankServer
 from tests.sample_part import write_part
 from tests.service.inprocess import serving, status, until
+from tests.service_process import by_label, read_metrics
 
 FAQ = zaragoza_construction_faq.load(lang="en")
 QUERY = {"query": FAQ[0]["q"]}
@@ -34,8 +35,7 @@ def two_stages(sample: Path, encoder: Path, tmp_path_factory: pytest.TempPathFac
 
 
 async def outcomes(http: httpx.AsyncClient) -> dict[str, float]:
-    lines = (await http.get("/metrics")).text.splitlines()
-    return {line.split('"')[1]: float(line.split()[1]) for line in lines if line.startswith(f"{OUTCOMES}{{")}
+    return by_label(read_metrics((await http.get("/metrics")).text), OUTCOMES)
 
 
 def test_reply_has_the_scores_of_both_stages(two_stages: Path) -> None:

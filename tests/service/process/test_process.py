@@ -127,7 +127,7 @@ def test_sigterm_completes_requests_in_progress(releases: Path) -> None:
         service.ready()
         url = f"http://127.0.0.1:{service.port}/search/batch"
         replies = [pool.submit(httpx.post, url, json=body, timeout=60) for body in bodies]
-        _wait_until_all_are_in(service.http)
+        _wait_until_all_are_in(service)
         answered_before = sum(reply.done() for reply in replies)
         code, log = service.stop()
         assert answered_before < BATCHES, "nothing was in flight any more: the test needs more work"
@@ -141,12 +141,11 @@ def test_sigterm_completes_requests_in_progress(releases: Path) -> None:
     assert "Traceback" not in log
 
 
-def _wait_until_all_are_in(http: httpx.Client) -> None:
+def _wait_until_all_are_in(service: ServiceProcess) -> None:
     """A batch is in the queue, in part or whole, or answered; one that the process has not read yet is neither."""
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
-        lines = http.get("/metrics").text.splitlines()
-        values = {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines if line[0] != "#")}
+        values = service.metrics()
         answered = values.get('taugate_requests_total{code="200",route="/search/batch"}', 0)
         if math.ceil(values["taugate_queue_depth"] / SIZE) + answered == BATCHES:
             return

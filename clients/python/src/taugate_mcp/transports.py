@@ -17,7 +17,7 @@ from taugate_mcp.messages import say
 
 MCP_PATH = "/mcp"
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
-_MAX_BODY = 128 * 1024  # bytes: twice the default of TAUGATE_MAX_BODY_BYTES, because MCP wraps the request
+_MAX_BODY = 128 * 1024  # bytes: twice the default limit of a body, because MCP wraps the request
 GRACE_SECONDS = 15  # for requests in progress; longer than the client's timeout of 10 s
 
 

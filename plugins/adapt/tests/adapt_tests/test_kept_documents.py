@@ -17,7 +17,7 @@ from adapt_tests.test_exported_base import with_product
 from taugate.calibration.encoding.sharded_vectors import encode_in_shards
 from taugate.calibration.encoding.source import Encoders, exported_encoder
 from taugate.calibration.progress import Job
-from taugate.calibration.recalibration.settings import inherited_encoder
+from taugate.calibration.recalibration.request import inherited_encoder
 from taugate.cli import main as cli
 from taugate.data.beir import read_dataset
 from taugate.errors import EncoderError, ReleaseError

@@ -16,17 +16,9 @@ needed (fixed-sequence testing, as in `evidence/risk/certify.py`).
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from taugate.calibration.acceptance import cheaper_search
 from taugate.calibration.acceptance.baseline import AcceptedSearch, GateState, LexicalPart, SearchTrial
 from taugate.calibration.acceptance.better_lists import add_lexical, choose_lexical
-from taugate.calibration.acceptance.cheaper_search import (
-    MISSED,
-    golden_tolerance,
-    requested_kinds,
-    scan_scale,
-    share_found,
-    try_indexes,
-    try_precisions,
-)
 from taugate.calibration.acceptance.projection import VARIANTS, try_projection
 from taugate.calibration.encoding.corpus import EncodedTexts, with_words
 from taugate.calibration.engines import ProposedIndex, ShardedHybridIndex, ShardedIndex, UploadedCorpus
@@ -59,20 +51,22 @@ def accept_candidates(inputs: CalibrationInputs, encoder: ExportedEncoder, encod
         tried, state = add_lexical(GateState.exact(encoder, encoded, trial), inputs)
     if not cheaper.requested:
         return replace(state.accepted, gate=tuple(tried))
-    baseline, scale = state.trial, scan_scale(encoder, documents.shape[1])
-    kinds = requested_kinds(cheaper.index, len(dataset.documents), scale)
+    baseline, scale = state.trial, cheaper_search.scan_scale(encoder, documents.shape[1])
+    kinds = cheaper_search.requested_kinds(cheaper.index, len(dataset.documents), scale)
     gate = gate_settings(cheaper, inputs.units, max(1, len(kinds), cheaper.projection == "auto" and len(VARIANTS)), job)
     if "precision" in cheaper.requested:
-        records, state = try_precisions(inputs, baseline, state, gate)
+        records, state = cheaper_search.try_precisions(inputs, baseline, state, gate)
         tried += _reported(records, job)
     with job.stage("gate"):
         if "projection" in cheaper.requested:
             records, state = try_projection(inputs, baseline, state, gate)
             tried += _reported(records, job)
         if kinds:
-            records, state = try_indexes(inputs.units, baseline, state, kinds, gate)
+            records, state = cheaper_search.try_indexes(inputs.units, baseline, state, kinds, gate)
             tried += _reported(records, job)
-        return replace(state.accepted, gate=tuple(tried), golden_tolerance=golden_tolerance(baseline, state))
+        return replace(
+            state.accepted, gate=tuple(tried), golden_tolerance=cheaper_search.golden_tolerance(baseline, state)
+        )
 
 
 def accept_updated_index(inputs: CalibrationInputs, state: GateState) -> AcceptedSearch:
@@ -85,12 +79,12 @@ def accept_updated_index(inputs: CalibrationInputs, state: GateState) -> Accepte
         state: Exact search of the updated documents with the accepted encoder and projection.
     """
     settings, units, job = inputs.settings, inputs.units, inputs.job
-    kinds = requested_kinds(settings.candidates.index, len(state.trial.documents))
+    kinds = cheaper_search.requested_kinds(settings.candidates.index, len(state.trial.documents))
     if not kinds:
         return state.accepted
     with job.stage("gate"):
         gate = gate_settings(settings.candidates, units, len(kinds), job)
-        records, indexed = try_indexes(units, state.trial, state, kinds, gate)
+        records, indexed = cheaper_search.try_indexes(units, state.trial, state, kinds, gate)
         return replace(indexed.accepted, gate=tuple(_reported(records, job)))
 
 
@@ -195,7 +189,7 @@ def _narrowest(
     Returns the records, and the narrowest accepted breadth: its record, its index and its share of the exact results.
     """
     gate = gate_settings(inputs.settings.candidates, inputs.units, 1, inputs.job)
-    min_recall = 1 - MISSED * (gate.margin or MARGIN)
+    min_recall = 1 - cheaper_search.MISSED * (gate.margin or MARGIN)
     baseline = outcomes(search.results)
     tried: list[GateRecord] = []
     chosen: tuple[EngineRecord, Index, float] | None = None
@@ -205,7 +199,7 @@ def _narrowest(
         searched = search.corpus.record.model_copy(update={"breadth": breadth})
         index = search.at(searched)
         results = index.search(search.queries, search.depth)
-        share = share_found(search.exact, search.queries, search.results, results)
+        share = cheaper_search.share_found(search.exact, search.queries, search.results, results)
         if chosen is not None and share < min_recall:
             break
         candidate = GateCandidate(_name(searched), "engine", outcomes(results), exact=search.corpus.engine.exact)

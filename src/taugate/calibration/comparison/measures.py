@@ -17,17 +17,7 @@ from numpy.typing import NDArray
 from taugate.calibration.acceptance.baseline import SearchTrial
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.corpus import encode
-from taugate.calibration.metrics.embeddings import (
-    PARAPHRASES,
-    QUERIES,
-    TRANSFORMATIONS,
-    PowerLaw,
-    domain_familiarity,
-    isotropy,
-    power_law,
-    separation,
-    spectrum,
-)
+from taugate.calibration.metrics import embeddings
 from taugate.calibration.metrics.inputs import clusters
 from taugate.calibration.progress import Job
 from taugate.data.beir import read_dataset
@@ -163,10 +153,12 @@ class ParaphrasedQueries:
             seed: Seed of the draw and of the model.
             advance: Called after each reply of the model.
         """
-        drawn = sorted(queries, key=lambda query: sampling_key(query.id, seed))[:QUERIES]
+        drawn = sorted(queries, key=lambda query: sampling_key(query.id, seed))[: embeddings.QUERIES]
         texts = [query.text for query in drawn]
         if model is not None:
-            return cls(texts, paraphrases_by_model(texts, PARAPHRASES, seed, model, advance), "llm", model.name)
+            return cls(
+                texts, paraphrases_by_model(texts, embeddings.PARAPHRASES, seed, model, advance), "llm", model.name
+            )
         rule = QuestionRule.for_texts(query.text for query in queries)
         return cls(texts, [paraphrases_by_rules(text, rule) for text in texts], "rules", rule.language)
 
@@ -208,7 +200,7 @@ class OtherTexts:
     @property
     def familiarity(self) -> float:
         """Domain familiarity of the encoder."""
-        return domain_familiarity(self.queries, self.paraphrases)
+        return embeddings.domain_familiarity(self.queries, self.paraphrases)
 
 
 class TransformedSearch(Record):
@@ -246,10 +238,10 @@ def measure_encoder(
         trial: Its search of the labelled queries, by the cosine.
         encode: Function that encodes texts; None for vectors that come with the data set.
     """
-    searches = {UNCHANGED: trial} | {name: _through(trial, name) for name in TRANSFORMATIONS}
+    searches = {UNCHANGED: trial} | {name: _through(trial, name) for name in embeddings.TRANSFORMATIONS}
     measures = EncoderMeasures(
         transformed={
-            name: TransformedSearch(accuracy=_accuracy(each), isotropy=isotropy(each.documents))
+            name: TransformedSearch(accuracy=_accuracy(each), isotropy=embeddings.isotropy(each.documents))
             for name, each in searches.items()
         },
         power_law=power_law_record(trial.documents, seed),
@@ -258,7 +250,7 @@ def measure_encoder(
         return measures, None
     texts = OtherTexts.encode(paraphrased, encode)
     general = general_set().judge(texts.passages, texts.questions)
-    distances = distances_record(separation(trial.documents, texts.passages), texts.passages)
+    distances = distances_record(embeddings.separation(trial.documents, texts.passages), texts.passages)
     of_texts = {
         "familiarity": texts.familiarity,
         "separation": distances.mean,
@@ -273,14 +265,14 @@ def distances_record(distances: NDArray[np.float64], general: Float32) -> Distan
     return Distances(
         mean=float(distances.mean()),
         counts=np.histogram(distances, bins=BINS, range=(0, 2))[0].tolist(),
-        general=float(separation(general, general, same=True).mean()),
+        general=float(embeddings.separation(general, general, same=True).mean()),
     )
 
 
 def power_law_record(documents: Float32, seed: int) -> PowerLawRecord | None:
     """Fit the power law of (N, d) float32 documents; None if they vary too little. `seed` is of the p-value."""
-    eigenvalues = spectrum(documents)
-    law = power_law(eigenvalues)
+    eigenvalues = embeddings.spectrum(documents)
+    law = embeddings.power_law(eigenvalues)
     if law is None:
         return None
     return PowerLawRecord(
@@ -289,12 +281,12 @@ def power_law_record(documents: Float32, seed: int) -> PowerLawRecord | None:
         p=law.p_value(seed),
         first=law.first,
         last=law.last,
-        whole=PowerLaw.fit(eigenvalues, 1).beta,
+        whole=embeddings.PowerLaw.fit(eigenvalues, 1).beta,
     )
 
 
 def _through(trial: SearchTrial, name: str) -> SearchTrial:
-    projection = TRANSFORMATIONS[name](trial.documents)
+    projection = embeddings.TRANSFORMATIONS[name](trial.documents)
     vectors = map_dense(trial.vectors, projection.apply)
     return SearchTrial.build(trial.queries, vectors, projection.apply(trial.documents), trial.k, trial.parents)
 

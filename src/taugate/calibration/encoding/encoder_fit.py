@@ -13,8 +13,7 @@ from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.corpus import encode
 from taugate.calibration.encoding.source import Encoders, model_folder
 from taugate.calibration.export.model_folder import ModelFolder
-from taugate.calibration.formats import percent
-from taugate.calibration.progress import Job
+from taugate.calibration.progress import Job, percent
 from taugate.data.beir import Dataset
 from taugate.data.corpus import read_corpus
 from taugate.data.judgements import CorpusIds

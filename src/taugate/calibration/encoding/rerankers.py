@@ -29,14 +29,6 @@ from taugate.retrieval.encoder.bert import processor_path
 from taugate.retrieval.rerank import cross_encoder, late_interaction
 from taugate.retrieval.rerank.cross_encoder import CrossEncoder
 from taugate.retrieval.rerank.endpoint import RerankerEndpoint, reranker_endpoint
-from taugate.retrieval.rerank.late_interaction import (
-    CodedTokens,
-    LateInteraction,
-    TokenEncoder,
-    TokenVectors,
-    coded,
-    write_token_vectors,
-)
 from taugate.retrieval.rerank.stage import Reranker, TextReranker
 from taugate.storage.files import sha256_json
 from taugate.storage.folders import cache_folder, link_or_copy, write_cached
@@ -57,13 +49,13 @@ _ENDPOINT, _AUTO, _LATE = "endpoint", "auto", "late"
 class EarlierTokens(NamedTuple):
     """Token vectors of an earlier corpus, and (N,) int64 positions in it by position, UNKNOWN for a new text."""
 
-    vectors: TokenVectors
+    vectors: late_interaction.TokenVectors
     sources: NDArray[np.int64]
 
 
 def encode_tokens(
-    encoder: TokenEncoder, documents: Documents, path: Path, job: Job, earlier: EarlierTokens | None
-) -> TokenVectors:
+    encoder: late_interaction.TokenEncoder, documents: Documents, path: Path, job: Job, earlier: EarlierTokens | None
+) -> late_interaction.TokenVectors:
     """Write the token vectors of all documents to a file.
 
     Args:
@@ -75,8 +67,8 @@ def encode_tokens(
         weights = earlier.vectors.weights
     else:
         weights = rarity(_ids(encoder, documents), encoder.vocabulary) if encoder.config.weighted else None
-    write_token_vectors(path, _coded(encoder, documents, job, earlier), weights)
-    return TokenVectors(path, encoder.config.dimension)
+    late_interaction.write_token_vectors(path, _coded(encoder, documents, job, earlier), weights)
+    return late_interaction.TokenVectors(path, encoder.config.dimension)
 
 
 def _blocks(count: int) -> Iterator[NDArray[np.int64]]:
@@ -84,8 +76,8 @@ def _blocks(count: int) -> Iterator[NDArray[np.int64]]:
 
 
 def _coded(
-    encoder: TokenEncoder, documents: Documents, job: Job, earlier: EarlierTokens | None
-) -> Iterator[CodedTokens]:
+    encoder: late_interaction.TokenEncoder, documents: Documents, job: Job, earlier: EarlierTokens | None
+) -> Iterator[late_interaction.CodedTokens]:
     """Yield the token vectors of one document after the other."""
     sources = np.full(len(documents), UNKNOWN) if earlier is None else earlier.sources
     with job.task("encoding tokens", len(documents)) as task:
@@ -94,13 +86,13 @@ def _coded(
             encoded = iter(encoder.encode([document.encoded_text for document in new], "document"))
             for source in sources[block].tolist():
                 if earlier is None or source == UNKNOWN:
-                    yield coded(next(encoded).vectors)
+                    yield late_interaction.coded(next(encoded).vectors)
                 else:
                     yield earlier.vectors[source]
             task.advance(len(block))
 
 
-def _ids(encoder: TokenEncoder, documents: Documents) -> Iterator[list[int]]:
+def _ids(encoder: late_interaction.TokenEncoder, documents: Documents) -> Iterator[list[int]]:
     for block in _blocks(len(documents)):
         yield from encoder.tokenize([document.encoded_text for document in documents.at(block)], "document")
 
@@ -122,7 +114,7 @@ class RequestedReranker:
     """A reranker to try."""
 
     # The model or the endpoint, to which `over` gives the documents
-    reranker: CrossEncoder | TokenEncoder | RerankerEndpoint
+    reranker: CrossEncoder | late_interaction.TokenEncoder | RerankerEndpoint
     model: str | None  # name of the model in requests to an endpoint; None without an endpoint, or if they name none
     gated: bool  # whether it is used only if the gate accepts it
     adaptation: RerankerAdaptation | None = None  # record of a reranker that `taugate adapt` trained; None for others
@@ -161,7 +153,7 @@ class RequestedReranker:
     @classmethod
     def of(cls, reranker: Reranker, model: str | None) -> Self:
         """Return the reranker of a release, without its documents; `model` is as in the manifest."""
-        if isinstance(reranker, LateInteraction):
+        if isinstance(reranker, late_interaction.LateInteraction):
             return cls(reranker.encoder, model, gated=False)
         scorer = reranker.scorer if isinstance(reranker, TextReranker) else None
         if not isinstance(scorer, CrossEncoder | RerankerEndpoint):
@@ -180,16 +172,18 @@ class RequestedReranker:
             documents: The documents by position.
             earlier: Token vectors that need not be computed.
         """
-        if not isinstance(self.reranker, TokenEncoder):
+        if not isinstance(self.reranker, late_interaction.TokenEncoder):
             return TextReranker(self.reranker, documents)
         vectors = encode_tokens(self.reranker, documents, spool / TOKEN_VECTORS, job, earlier)
         size = TokenVectorsRecord.of(vectors.dimension, vectors.counts(range(len(vectors)))).bytes_per_passage
         job.report(f"token vectors take {size / 1000:,.1f} kB per passage, {size * len(vectors) / 1e6:,.0f} MB in all")
-        return LateInteraction(self.reranker, vectors)
+        return late_interaction.LateInteraction(self.reranker, vectors)
 
 
-def _loaded(folder: Path) -> CrossEncoder | TokenEncoder:
-    return TokenEncoder(folder) if (folder / late_interaction.CONFIG).is_file() else CrossEncoder(folder)
+def _loaded(folder: Path) -> CrossEncoder | late_interaction.TokenEncoder:
+    return (
+        late_interaction.TokenEncoder(folder) if (folder / late_interaction.CONFIG).is_file() else CrossEncoder(folder)
+    )
 
 
 def _is_exported(folder: Path) -> bool:
@@ -215,7 +209,7 @@ def exported_reranker(name_or_path: str, *, of_encoder: bool = False) -> Path:
         raise EncoderError(f"--rerank {name_or_path}: {error}") from error
     name = path.resolve().name if path.is_dir() else name_or_path
     late = of_encoder or gives_token_vectors(folder)
-    kind = _LATE if of_encoder else TokenEncoder.kind if late else CrossEncoder.kind
+    kind = _LATE if of_encoder else late_interaction.TokenEncoder.kind if late else CrossEncoder.kind
     key = [kind, _EXPORT_VERSION, name, revision, *pytorch_versions(f"reranker {name!r}: is a {kind}"), version("onnx")]
     cached = cache_folder() / "rerankers" / sha256_json(key)[:32]
     if not cached.is_dir():
@@ -235,8 +229,8 @@ def exported_reranker(name_or_path: str, *, of_encoder: bool = False) -> Path:
 
 
 def cheaper_reranker(
-    reranker: CrossEncoder | TokenEncoder, precision: CheaperPrecision, texts: Sequence[str]
-) -> CrossEncoder | TokenEncoder:
+    reranker: CrossEncoder | late_interaction.TokenEncoder, precision: CheaperPrecision, texts: Sequence[str]
+) -> CrossEncoder | late_interaction.TokenEncoder:
     """Return a BERT-like reranker in another precision for the kernel, which is made once and cached.
 
     Args:
@@ -267,13 +261,13 @@ def cheaper_reranker(
 
 
 def _weights_and_inputs(
-    reranker: CrossEncoder | TokenEncoder, texts: Sequence[str]
+    reranker: CrossEncoder | late_interaction.TokenEncoder, texts: Sequence[str]
 ) -> "tuple[Bert, Arrays, list[list[int]]] | None":
     """Return the BERT of a reranker, the arrays behind it, and token ids of what it will read; None if it has none."""
     from taugate.calibration.export.bert_graph import find_pair_bert, find_token_bert
 
     beginnings = [text[:MAX_CHARS] for text in texts]
-    if isinstance(reranker, TokenEncoder):
+    if isinstance(reranker, late_interaction.TokenEncoder):
         bert = find_token_bert(reranker)
         ids = reranker.tokenize(beginnings, "query") + reranker.tokenize(texts, "document")
         return None if bert is None else (bert, {}, [text for text in ids if text])

@@ -11,20 +11,9 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from taugate.calibration.encoding import shards
 from taugate.calibration.encoding.cache import EmbeddingCache, ReusableVectors
 from taugate.calibration.encoding.corpus import EncodedTexts, encode_queries, warn_of_longer
-from taugate.calibration.encoding.shards import (
-    HEADER_BYTES,
-    SHARD_ROWS,
-    EncodingRecord,
-    ShardRecord,
-    corpus_shards,
-    read_record,
-    shard_bytes,
-    shard_name,
-    write_record,
-    write_shard,
-)
 from taugate.calibration.encoding.source import Encoders
 from taugate.calibration.progress import Job
 from taugate.data.beir import Dataset
@@ -53,7 +42,7 @@ class ShardedColumn:
         width: Width of a row; 0 for an array of shape (N,).
     """
 
-    def __init__(self, folder: Path, record: EncodingRecord, name: str, width: int = 0) -> None:
+    def __init__(self, folder: Path, record: shards.EncodingRecord, name: str, width: int = 0) -> None:
         self._folder, self._record, self._name = folder, record, name
         self._row = (width,) if width else ()
         self._dtype = _DTYPES[name][1]
@@ -66,10 +55,10 @@ class ShardedColumn:
             raise IndexError(f"a position outside 0…{self.shape[0] - 1}")
         rows, inverse = np.unique(flat, return_inverse=True)
         values = np.empty((len(rows), *self._row), dtype=self._dtype)
-        shards = rows // self._record.shard_rows
-        edges = [0, *np.flatnonzero(np.diff(shards)) + 1, len(rows)]
+        numbers = rows // self._record.shard_rows
+        edges = [0, *np.flatnonzero(np.diff(numbers)) + 1, len(rows)]
         for start, stop in itertools.pairwise(edges if len(rows) else []):
-            number = int(shards[start])
+            number = int(numbers[start])
             values[start:stop] = self._read(number, rows[start:stop] - number * self._record.shard_rows)
         return values[inverse.ravel()].reshape(*np.shape(positions), *self._row)
 
@@ -86,7 +75,7 @@ class ShardedColumn:
         """
         shard = self._record.shards[number]
         size = self._dtype.itemsize * int(np.prod(self._row, dtype=np.int64))
-        descriptor = os.open(self._folder / shard_name(shard.key), os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(self._folder / shards.shard_name(shard.key), os.O_RDONLY | os.O_CLOEXEC)
         try:
             start = _start(descriptor, shard, self._name, self._row)
             if rows is None or len(rows) > _MAX_SHARE_BY_ROW * shard.rows:
@@ -107,7 +96,7 @@ class ShardedVectors:
         lengths: (N,) int64 bytes of each text, by position.
     """
 
-    def __init__(self, folder: Path, record: EncodingRecord) -> None:
+    def __init__(self, folder: Path, record: shards.EncodingRecord) -> None:
         self._vectors = ShardedColumn(folder, record, "vectors", record.dimension)
         self.record = record
         self.shape: tuple[int, ...] = self._vectors.shape
@@ -122,7 +111,7 @@ class ShardedVectors:
             spool: A folder for the copy, which has to outlive the result.
         """
         place = open_place(location)
-        record = read_record(place)
+        record = shards.read_record(place)
         if record is None:
             raise InputError(f"{location}: no finished encoding; run taugate encode until it finishes")
         if record.encoder != encoder_sha256:
@@ -133,7 +122,7 @@ class ShardedVectors:
         if not local:
             _check_free_space(location, record, spool)
         for shard in record.shards:
-            _fetch(place, shard, None if local else spool / shard_name(shard.key), record.dimension)
+            _fetch(place, shard, None if local else spool / shards.shard_name(shard.key), record.dimension)
         opened = cls(Path(location) if local else spool, record)
         for number in range(len(record.shards)):
             for column in (opened._vectors, opened.lengths):  # raises if the arrays do not match the record
@@ -142,7 +131,7 @@ class ShardedVectors:
 
     def check_corpus(self, location: str, spool: Path) -> None:
         """Raise InputError unless these are the vectors of the corpus in `spool`."""
-        keys = [shard.key for shard in corpus_shards(spool, self.record.encoder, self.record.shard_rows)]
+        keys = [shard.key for shard in shards.corpus_shards(spool, self.record.encoder, self.record.shard_rows)]
         for number, (key, shard) in enumerate(zip(keys, self.record.shards, strict=False)):
             if key != shard.key:
                 raise InputError(
@@ -163,7 +152,7 @@ class ShardedVectors:
         return self._vectors.blocks()
 
 
-def _check_free_space(location: str, record: EncodingRecord, spool: Path) -> None:
+def _check_free_space(location: str, record: shards.EncodingRecord, spool: Path) -> None:
     needed = record.rows * (4 * record.dimension + 9)
     free = shutil.disk_usage(spool).free
     if needed > free:
@@ -173,9 +162,9 @@ def _check_free_space(location: str, record: EncodingRecord, spool: Path) -> Non
         )
 
 
-def _fetch(place: Place, shard: ShardRecord, path: Path | None, dimension: int) -> None:
+def _fetch(place: Place, shard: shards.ShardRecord, path: Path | None, dimension: int) -> None:
     """Check the digest of a shard, and copy it to `path` unless that is None."""
-    name, max_bytes = shard_name(shard.key), shard_bytes(shard.rows, dimension)
+    name, max_bytes = shards.shard_name(shard.key), shards.shard_bytes(shard.rows, dimension)
     try:
         if path is None:
             _, digest = place.download(name, None, max_bytes)
@@ -192,17 +181,17 @@ def _fetch(place: Place, shard: ShardRecord, path: Path | None, dimension: int) 
         )
 
 
-def _start(descriptor: int, shard: ShardRecord, name: str, row: tuple[int, ...]) -> int:
+def _start(descriptor: int, shard: shards.ShardRecord, name: str, row: tuple[int, ...]) -> int:
     """Return the offset of an array in a shard's file, in bytes."""
     try:
         length = int.from_bytes(_pread(descriptor, 0, 8), "little")
-        header = orjson.loads(_pread(descriptor, 8, min(length, HEADER_BYTES)))[name]
+        header = orjson.loads(_pread(descriptor, 8, min(length, shards.HEADER_BYTES)))[name]
         start: int = 8 + length + header["data_offsets"][0]
         as_expected = header["dtype"] == _DTYPES[name][0] and header["shape"] == [shard.rows, *row]
     except (orjson.JSONDecodeError, KeyError, IndexError, TypeError, ReleaseError) as error:
-        raise InputError(f"{shard_name(shard.key)}: not a shard of an encoding; encode again") from error
+        raise InputError(f"{shards.shard_name(shard.key)}: not a shard of an encoding; encode again") from error
     if not as_expected:
-        raise InputError(f"{shard_name(shard.key)}: the shape of {name} differs from the record; encode again")
+        raise InputError(f"{shards.shard_name(shard.key)}: the shape of {name} differs from the record; encode again")
     return start
 
 
@@ -260,11 +249,13 @@ def _encoded(
     encoder: ExportedEncoder, spool: Path, folder: Path, total: int, job: Job, reusable: ReusableVectors | None = None
 ) -> ShardedVectors:
     place = open_place(str(folder))
-    records: list[ShardRecord] = []
+    records: list[shards.ShardRecord] = []
     with job.task("encoding documents", total) as task, (spool / TEXTS).open("rb") as texts:
-        for number, shard in enumerate(corpus_shards(spool, encoder.sha256)):
-            reusable_rows = None if reusable is None else reusable.rows(number * SHARD_ROWS, shard.rows)
+        for number, shard in enumerate(shards.corpus_shards(spool, encoder.sha256)):
+            reusable_rows = None if reusable is None else reusable.rows(number * shards.SHARD_ROWS, shard.rows)
             if reusable_rows is not None:
                 task.skip(len(reusable_rows.places))
-            records.append(write_shard(place, shard, encoder, texts.read(shard.size), task.advance, reusable_rows))
-    return ShardedVectors(folder, write_record(place, encoder, records))
+            records.append(
+                shards.write_shard(place, shard, encoder, texts.read(shard.size), task.advance, reusable_rows)
+            )
+    return ShardedVectors(folder, shards.write_record(place, encoder, records))

@@ -7,13 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal, Self
 
-from taugate.calibration.encoding.encoder_options import (
-    EndpointOptions,
-    InputOptions,
-    endpoint_encoder,
-    is_endpoint,
-    write_with_config,
-)
+from taugate.calibration.encoding import encoder_options
 from taugate.calibration.export.encoders import EncoderExport
 from taugate.errors import EncoderError, InputError
 from taugate.registry.promotion import current_encoder_name, encoder_differs
@@ -49,12 +43,12 @@ class RequestedEncoder:
     # Whether it may differ from the current release's encoder: if the user named it, or if nothing is promoted. A
     # default must not change the encoder in service.
     new: bool
-    input_options: InputOptions = field(default_factory=InputOptions)
+    input_options: encoder_options.InputOptions = field(default_factory=encoder_options.InputOptions)
     # Its model and key if it is behind an endpoint
-    endpoint_options: EndpointOptions = field(default_factory=EndpointOptions)
+    endpoint_options: encoder_options.EndpointOptions = field(default_factory=encoder_options.EndpointOptions)
 
     def __post_init__(self) -> None:
-        if self.endpoint_options.names_endpoint and not is_endpoint(self.name):
+        if self.endpoint_options.names_endpoint and not encoder_options.is_endpoint(self.name):
             raise InputError(
                 f"--encoder {self.name}: is not behind an endpoint, so --model, --dimensions and --encoder-key-file do "
                 "not apply; leave them out, or write openai:URL or tei:URL"
@@ -82,7 +76,7 @@ class RequestedEncoder:
             raise InputError(f"{releases}: the current release was encoded by another export of {self.name}; {_REMEDY}")
 
 
-def exported_encoder(name_or_path: str, input_options: InputOptions | None = None) -> Path:
+def exported_encoder(name_or_path: str, input_options: encoder_options.InputOptions | None = None) -> Path:
     """Return the folder of an exported encoder: graph, tokenizer.json, encoder.json, and kernel.json if BERT-like.
 
     A model is exported once and cached, keyed by its files and the versions of the exporting packages.
@@ -94,7 +88,7 @@ def exported_encoder(name_or_path: str, input_options: InputOptions | None = Non
     Raises:
         EncoderError: If the model does not exist, cannot be exported, or cannot read what it should.
     """
-    options = input_options or InputOptions()
+    options = input_options or encoder_options.InputOptions()
     path = Path(name_or_path)
     if is_exported(path):
         return _with_input(path, "", options)
@@ -119,7 +113,7 @@ def exported_encoder(name_or_path: str, input_options: InputOptions | None = Non
     return _with_input(cached, cached.name, options)
 
 
-def _with_input(folder: Path, key: str, options: InputOptions) -> Path:
+def _with_input(folder: Path, key: str, options: encoder_options.InputOptions) -> Path:
     """Return the folder of an exported encoder that reads what the options say; `folder` itself if it does.
 
     Args:
@@ -132,7 +126,7 @@ def _with_input(folder: Path, key: str, options: InputOptions) -> Path:
     source = key or sha256_files(folder, [name for name in FILES if (folder / name).is_file()])
     cached = cache_folder() / "encoders" / sha256_json(["input", source, changed.model_dump()])[:32]
     if not cached.is_dir():
-        write_cached(cached, lambda staging: write_with_config(folder, changed, staging))
+        write_cached(cached, lambda staging: encoder_options.write_with_config(folder, changed, staging))
     return cached
 
 
@@ -161,8 +155,8 @@ class Encoders:
     def load(
         cls,
         name_or_path: str,
-        input_options: InputOptions | None = None,
-        endpoint_options: EndpointOptions | None = None,
+        input_options: encoder_options.InputOptions | None = None,
+        endpoint_options: encoder_options.EndpointOptions | None = None,
     ) -> Self:
         """Export and load an encoder, or both encoders if the folder has two, or reach one behind an endpoint.
 
@@ -170,13 +164,15 @@ class Encoders:
             EncoderError: If an encoder does not exist, or the two have vectors of different lengths.
             InputError: If an option of endpoints is missing, or does not fit.
         """
-        if is_endpoint(name_or_path):
-            endpoint = endpoint_options or EndpointOptions()
-            folder, access = endpoint_encoder(name_or_path, input_options or InputOptions(), endpoint)
+        if encoder_options.is_endpoint(name_or_path):
+            endpoint = endpoint_options or encoder_options.EndpointOptions()
+            folder, access = encoder_options.endpoint_encoder(
+                name_or_path, input_options or encoder_options.InputOptions(), endpoint
+            )
             encoder = load_encoder(folder, access=access)
             return cls(encoder, encoder)
         document_folder = document_encoder(name_or_path)
-        if document_folder is not None and input_options not in {None, InputOptions()}:
+        if document_folder is not None and input_options not in {None, encoder_options.InputOptions()}:
             raise EncoderError(
                 f"encoder {name_or_path!r}: was adapted with its prompts and length; leave out --query-prompt, "
                 "--document-prompt and --max-length"

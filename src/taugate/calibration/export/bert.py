@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import erf
 
 from taugate.calibration.export.model_folder import ModelFolder, Prompts, declared_json
 from taugate.errors import EncoderError, ReleaseError
@@ -77,6 +76,8 @@ class Bert:
 
         With TOKENS, the former are the vectors of its tokens, (tokens, hidden).
         """
+        from scipy.special import erf  # here, since every command line loads this module
+
         types, words = np.divmod(ids, len(self.words))
         x = _normalized(self.words[words] + self.positions[: len(ids)] + self.types[types], self.norm, self.epsilon)
         inputs: list[dict[str, Float32]] = []

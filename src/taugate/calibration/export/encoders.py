@@ -8,24 +8,15 @@ from typing import Self
 
 import numpy as np
 
+from taugate.calibration.export import model_folder
 from taugate.calibration.export.bert import BertFolder, NeedsPyTorchError
-from taugate.calibration.export.model_folder import (
-    PROBES,
-    ModelFolder,
-    checked_difference,
-    config_of,
-    depends_on_company,
-    largest_distance,
-    max_norm_of,
-    write_config,
-)
 from taugate.errors import EncoderError
 from taugate.release.encoder import TOKENIZER, Similarity
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 
 # PyTorch's vectors of some probes by the default encoder, and the digest of the folder that it was run on.
 GOLDEN = Path(__file__).with_name("golden.npy")
-GOLDEN_PROBES = PROBES[::3]
+GOLDEN_PROBES = model_folder.PROBES[::3]
 GOLDEN_REVISION = "43901a645f4d8500a762f1ef9674608b19d3c56538ec475ff04598ba4956d231"
 _PYTORCH = ("torch", "transformers", "sentence-transformers")
 
@@ -34,7 +25,7 @@ _PYTORCH = ("torch", "transformers", "sentence-transformers")
 class EncoderExport:
     """How a folder is exported."""
 
-    declared: ModelFolder
+    declared: model_folder.ModelFolder
     name: str
     bert: BertFolder | None  # the folder if its graph is written from its weights; None if PyTorch exports it
     versions: list[str]
@@ -42,7 +33,7 @@ class EncoderExport:
     @classmethod
     def of(cls, folder: Path, name: str) -> Self:
         """Choose how to export a folder."""
-        declared = ModelFolder.read(folder, name)
+        declared = model_folder.ModelFolder.read(folder, name)
         try:
             return cls(declared, name, BertFolder.read(declared, name), [version("onnx")])
         except NeedsPyTorchError as reason:
@@ -76,21 +67,21 @@ def _write_bert(model: BertFolder, revision: str, target: Path, similarity: Simi
     (target / TOKENIZER).write_text(tokenizer.to_str(pretty=True), encoding="utf-8")
     write_bert(model, target, unit=similarity == "cosine")
     measures = (model.dimension, model.max_length, model.pooling)
-    config = config_of(model.declared, model.name, revision, measures, model.prompts)
-    write_config(config, target)
+    config = model_folder.config_of(model.declared, model.name, revision, measures, model.prompts)
+    model_folder.write_config(config, target)
     encoder = ExportedEncoder.load(target)
     if similarity == "dot":
-        longest = max_norm_of(encoder.encode(PROBES, "document"))
+        longest = model_folder.max_norm_of(encoder.encode(model_folder.PROBES, "document"))
         config = config.model_copy(update={"dimension": config.dimension + 1, "max_norm": longest})
-        write_config(config, target)
+        model_folder.write_config(config, target)
         encoder = ExportedEncoder.load(target)
     difference = None  # that of PyTorch is not recorded, so that the files are the same without it
     if revision == GOLDEN_REVISION:
-        golden = largest_distance(np.load(GOLDEN), encoder.encode(GOLDEN_PROBES, "query"))
-        difference = checked_difference(golden, model.name)
+        golden = model_folder.largest_distance(np.load(GOLDEN), encoder.encode(GOLDEN_PROBES, "query"))
+        difference = model_folder.checked_difference(golden, model.name)
     elif all(find_spec(package.replace("-", "_")) for package in _PYTORCH):
         from taugate.calibration.export.onnx_export import difference_from_pytorch
 
-        checked_difference(difference_from_pytorch(model.declared.folder, encoder), model.name)
-    measured = {"max_cosine_difference": difference, "pair_lone_texts": depends_on_company(encoder)}
-    write_config(config.model_copy(update=measured), target)
+        model_folder.checked_difference(difference_from_pytorch(model.declared.folder, encoder), model.name)
+    measured = {"max_cosine_difference": difference, "pair_lone_texts": model_folder.depends_on_company(encoder)}
+    model_folder.write_config(config.model_copy(update=measured), target)

@@ -12,26 +12,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper, shape_inference
 from sentence_transformers import SentenceTransformer
 
-from taugate.calibration.export.model_folder import (
-    MAX_COSINE_DIFFERENCE,
-    PROBES,
-    ModelFolder,
-    checked_difference,
-    config_of,
-    depends_on_company,
-    largest_distance,
-    max_norm_of,
-    write_config,
-)
-from taugate.calibration.export.torch_model import (
-    is_transformer,
-    load_model,
-    pooling,
-    query_route,
-    refuse_unknown_modules,
-    tokenizer_of,
-    write_graph,
-)
+from taugate.calibration.export import model_folder, torch_model
 from taugate.calibration.export.weights import needs_separate_weights
 from taugate.errors import EncoderError
 from taugate.policy.arrays import Float32
@@ -47,28 +28,28 @@ _WEIGHTS, _AXIS = "taugate/weights", "taugate/axis"
 _BATCH, _LONG = 32, 512
 
 
-def export(declared: ModelFolder, name: str, revision: str, target: Path, similarity: Similarity) -> None:
+def export(declared: model_folder.ModelFolder, name: str, revision: str, target: Path, similarity: Similarity) -> None:
     """Write model.onnx, tokenizer.json and encoder.json into an empty folder.
 
     If the folder has an exported document encoder beside the model, the query encoder is exported.
     """
     folder = declared.folder
     model = _loaded(folder, name)
-    tokenizer, max_length = tokenizer_of(model, name)
+    tokenizer, max_length = torch_model.tokenizer_of(model, name)
     (target / TOKENIZER).write_text(tokenizer.to_str(pretty=True), encoding="utf-8")
-    measures = (int(model.truncate_dim or model.get_embedding_dimension() or 0), max_length, pooling(model))
-    config = config_of(declared, name, revision, measures, model.prompts)
-    if not is_transformer(model):
+    measures = (int(model.truncate_dim or model.get_embedding_dimension() or 0), max_length, torch_model.pooling(model))
+    config = model_folder.config_of(declared, name, revision, measures, model.prompts)
+    if not torch_model.is_transformer(model):
         config = config.model_copy(update={"special_tokens": False, "pad_multiple": 1})
     unit = similarity == "cosine"
     expected = ProbeVectors.of(model, config, _batch_size(model, max_length), unit=unit)
     if not unit:
         config = config.model_copy(update={"dimension": config.dimension + 1, "max_norm": expected.max_norm()})
-    write_graph(model, tokenizer, target / MODEL, config)
+    torch_model.write_graph(model, tokenizer, target / MODEL, config)
     del model
     gc.collect()  # modules refer to each other, and onnxruntime needs the memory
     sum_tokens_by_product(target / MODEL)
-    write_config(config, target)
+    model_folder.write_config(config, target)
     try:
         encoder = ExportedEncoder.load(target)
     except EncoderError as error:  # which names a file that is removed now
@@ -77,17 +58,19 @@ def export(declared: ModelFolder, name: str, revision: str, target: Path, simila
             "another model"
         ) from error
     difference = expected.difference(encoder)
-    if difference > MAX_COSINE_DIFFERENCE and config.pad_multiple > 1:  # padding changes this model's vectors
+    if (
+        difference > model_folder.MAX_COSINE_DIFFERENCE and config.pad_multiple > 1
+    ):  # padding changes this model's vectors
         config = config.model_copy(update={"pad_multiple": 1})
-        write_config(config, target)
+        model_folder.write_config(config, target)
         encoder = ExportedEncoder.load(target)
         # PyTorch pads too, so its texts are encoded alone.
         difference = ProbeVectors.of(_loaded(folder, name), config, batch_size=1, unit=unit).difference(encoder)
     measured = {
-        "max_cosine_difference": checked_difference(difference, name),
-        "pair_lone_texts": depends_on_company(encoder),
+        "max_cosine_difference": model_folder.checked_difference(difference, name),
+        "pair_lone_texts": model_folder.depends_on_company(encoder),
     }
-    write_config(config.model_copy(update=measured), target)
+    model_folder.write_config(config.model_copy(update=measured), target)
 
 
 def difference_from_pytorch(folder: Path, encoder: ExportedEncoder) -> float:
@@ -105,11 +88,11 @@ def _batch_size(model: SentenceTransformer, max_length: int) -> int:
 
 def _loaded(folder: Path, name: str) -> SentenceTransformer:
     """Load the model in `folder`, or its part that encodes queries if documents have their own encoder."""
-    model = load_model(folder, name)
+    model = torch_model.load_model(folder, name)
     if (folder / DOCUMENTS).is_dir():
         _check_documents(model, ExportedEncoder.load(folder / DOCUMENTS), name)
-        model = query_route(model, name)
-    refuse_unknown_modules(model, name)
+        model = torch_model.query_route(model, name)
+    torch_model.refuse_unknown_modules(model, name)
     return model
 
 
@@ -126,7 +109,7 @@ class ProbeVectors:
         prompts = dict.fromkeys((config.query_prompt, config.document_prompt))
         try:
             vectors = [
-                model.encode(PROBES, prompt=prompt, normalize_embeddings=unit, batch_size=batch_size)
+                model.encode(model_folder.PROBES, prompt=prompt, normalize_embeddings=unit, batch_size=batch_size)
                 for prompt in prompts
             ]
         except (IndexError, RuntimeError) as error:  # by architecture
@@ -138,7 +121,7 @@ class ProbeVectors:
 
     def max_norm(self) -> float:
         """Return M for inner products with documents like the probes that are passages."""
-        return max_norm_of(self.queries if self.documents is None else self.documents)
+        return model_folder.max_norm_of(self.queries if self.documents is None else self.documents)
 
     def difference(self, encoder: ExportedEncoder) -> float:
         """Return the largest 1 − cosine between these vectors and those of the graph, both made unit vectors."""
@@ -151,13 +134,15 @@ class ProbeVectors:
                 role: extended(vectors, documents=role == "document", max_norm=max_norm)
                 for role, vectors in expected.items()
             }
-        return max(largest_distance(vectors, _encoded(encoder, role)) for role, vectors in expected.items())
+        return max(
+            model_folder.largest_distance(vectors, _encoded(encoder, role)) for role, vectors in expected.items()
+        )
 
 
 def _encoded(encoder: ExportedEncoder, role: Role) -> Float32:
     """Encode the probes."""
     try:
-        return encoder.encode(PROBES, role)
+        return encoder.encode(model_folder.PROBES, role)
     except EncoderError:
         raise
     except Exception as error:  # onnxruntime has one exception type per status code, without a common base
@@ -169,9 +154,13 @@ def _encoded(encoder: ExportedEncoder, role: Role) -> Float32:
 
 def _check_documents(model: SentenceTransformer, exported: ExportedEncoder, name: str) -> None:
     """Raise EncoderError if the model and the exported document encoder beside it disagree on documents."""
-    vectors = model.encode_document(PROBES, normalize_embeddings=True)
+    vectors = model.encode_document(model_folder.PROBES, normalize_embeddings=True)
     alike = vectors.shape[1] == exported.config.dimension
-    if not alike or not largest_distance(vectors, exported.encode(PROBES, "document")) <= MAX_COSINE_DIFFERENCE:
+    if (
+        not alike
+        or not model_folder.largest_distance(vectors, exported.encode(model_folder.PROBES, "document"))
+        <= model_folder.MAX_COSINE_DIFFERENCE
+    ):
         raise EncoderError(
             f"encoder {name!r}: the model encodes documents differently from the graph in its folder {DOCUMENTS}, so "
             "its weights have changed; adapt the encoder again"

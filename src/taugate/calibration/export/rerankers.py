@@ -16,15 +16,8 @@ from sentence_transformers.base.modules import Normalize
 from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
 from transformers.utils.logging import disable_progress_bar
 
+from taugate.calibration.export import torch_model
 from taugate.calibration.export.model_folder import PROBES, prompt_of
-from taugate.calibration.export.torch_model import (
-    check_difference,
-    is_transformer,
-    kind,
-    load_model,
-    tokenizer_of,
-    trace,
-)
 from taugate.errors import EncoderError
 from taugate.policy.arrays import Float32
 from taugate.release.adaptation import read_reranker_adaptation
@@ -60,7 +53,7 @@ def export_cross_encoder(folder: Path, name: str, revision: str, target: Path) -
         )
     adaptation = read_reranker_adaptation(folder)
     pair_model: Any = model  # has what `tokenizer_of` reads of an encoder
-    tokenizer, max_length = tokenizer_of(pair_model, name)
+    tokenizer, max_length = torch_model.tokenizer_of(pair_model, name)
     (target / TOKENIZER).write_text(tokenizer.to_str(pretty=True), encoding="utf-8")
     _write_graph(model, target / MODEL, name, max_length)
     config = CrossEncoderConfig(
@@ -79,7 +72,7 @@ def export_cross_encoder(folder: Path, name: str, revision: str, target: Path) -
         float(np.abs(scores - exported.score(query, own)).max())
         for query, own, scores in zip(PROBES, texts, expected, strict=True)
     )
-    check_difference(difference, name)
+    torch_model.check_difference(difference, name)
     _write_config(config.model_copy(update={"max_difference": difference}), target)
 
 
@@ -119,7 +112,7 @@ def _write_graph(model: TorchCrossEncoder, path: Path, name: str, max_length: in
     """Trace the model with the inputs that its tokenizer gives; raises EncoderError if it cannot be traced."""
     features = model.tokenizer([("a query", "a text"), ("b", "c")], padding=True, return_tensors="pt")
     inputs = [name for name in INPUTS if name in features]
-    trace(
+    torch_model.trace(
         _Logits(model, inputs),
         {name: features[name] for name in inputs},
         {"logits": {0: "batch"}},
@@ -159,7 +152,7 @@ def export_token_vectors(
     """
     modules = _modules(model, name)
     borrowed: Any = model  # has what these functions read of an encoder
-    tokenizer, max_length = tokenizer_of(borrowed, name)
+    tokenizer, max_length = torch_model.tokenizer_of(borrowed, name)
     (target / TOKENIZER).write_text(tokenizer.to_str(pretty=True), encoding="utf-8")
     lengths, expansion = _lengths(model, max_length)
     config = TokenEncoderConfig(
@@ -177,7 +170,7 @@ def export_token_vectors(
         first_stage_weight=first_stage_weight or 0.0,
         max_difference=0.0,
     )
-    trace(
+    torch_model.trace(
         _TokenVectors(modules),
         {name: torch.ones((2, 4), dtype=torch.long) for name in ("input_ids", "attention_mask")},
         {"token_embeddings": {0: "batch", 1: "tokens"}},
@@ -188,7 +181,7 @@ def export_token_vectors(
     _write_encoder_config(config, target)
     exported = TokenEncoder(target)
     difference = float(np.abs(_exported_scores(exported) - _late_scores(model)).max())
-    check_difference(difference, name)
+    torch_model.check_difference(difference, name)
     _write_encoder_config(config.model_copy(update={"max_difference": difference}), target)
 
 
@@ -209,8 +202,8 @@ def encoder_tokens(folder: Path, name: str) -> MultiVectorEncoder:
     Raises:
         EncoderError: If it has no vectors of tokens in context.
     """
-    encoder = load_model(folder, name)
-    if not is_transformer(encoder):
+    encoder = torch_model.load_model(folder, name)
+    if not torch_model.is_transformer(encoder):
         raise EncoderError(
             f"late interaction: the encoder {name!r} has no vectors of tokens in context; choose another one"
         )
@@ -223,14 +216,14 @@ def _modules(model: MultiVectorEncoder, name: str) -> list[torch.nn.Module]:
     """Return the modules that compute vectors; raises EncoderError, naming the module, if one cannot be exported."""
     modules: list[Any] = [*model]
     for position, module in enumerate(modules):
-        if kind(module) not in _MODULES or getattr(module, "keep_only_token_ids", None):
+        if torch_model.kind(module) not in _MODULES or getattr(module, "keep_only_token_ids", None):
             raise EncoderError(
-                f"reranker {name!r}: module {position} ({kind(module)}) cannot be exported, or keeps the tokens of "
-                "images only; choose a model of texts without pooling of tokens"
+                f"reranker {name!r}: module {position} ({torch_model.kind(module)}) cannot be exported, or keeps the "
+                "tokens of images only; choose a model of texts without pooling of tokens"
             )
-    if kind(modules[-1]) not in {"Normalize", _MASK} or "Normalize" not in map(kind, modules):
+    if torch_model.kind(modules[-1]) not in {"Normalize", _MASK} or "Normalize" not in map(torch_model.kind, modules):
         raise EncoderError(f"reranker {name!r}: does not normalize its vectors; append a Normalize module")
-    return [module for module in modules if kind(module) != _MASK]
+    return [module for module in modules if torch_model.kind(module) != _MASK]
 
 
 def _lengths(model: MultiVectorEncoder, max_length: int) -> tuple[dict[Role, int], Expansion | None]:
@@ -252,7 +245,7 @@ def _lengths(model: MultiVectorEncoder, max_length: int) -> tuple[dict[Role, int
 
 def _skipped(model: MultiVectorEncoder) -> dict[Role, list[int]]:
     """Return the ids of tokens whose vectors do not count, of queries and of documents."""
-    masks: list[Any] = [module for module in model if kind(module) == _MASK]
+    masks: list[Any] = [module for module in model if torch_model.kind(module) == _MASK]
     skipped: dict[Role, list[int]] = {"query": [], "document": []}
     for mask in masks:
         ids = model.tokenizer.convert_tokens_to_ids(mask.skiplist_words)

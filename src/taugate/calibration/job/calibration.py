@@ -16,19 +16,9 @@ from taugate.calibration.encoding.encoder_options import announce, input_warning
 from taugate.calibration.encoding.rerankers import RequestedReranker
 from taugate.calibration.encoding.source import Encoders, RequestedEncoder
 from taugate.calibration.engines import connect_engine, vectors_reusable_from_current
+from taugate.calibration.job import stages
 from taugate.calibration.job.release_stages import Calibration
 from taugate.calibration.job.reranking import most_candidates, try_second_stage
-from taugate.calibration.job.stages import (
-    Accepted,
-    Read,
-    accept_search,
-    check_fit,
-    check_sizes,
-    encode_data,
-    read_labelled,
-    sampling_units,
-    without_encoder,
-)
 from taugate.calibration.metrics.inputs import CalibrationInputs
 from taugate.calibration.progress import Job
 from taugate.calibration.provisional import PROVISIONAL, AvailableEvidence
@@ -103,12 +93,14 @@ def run_stages(request: CalibrationRequest, spool: Path, job: Job) -> Calibratio
     read = read_data(request, spool, job)
     dataset, encoders = read.inputs.dataset, read.encoders
     cache = EmbeddingCache.of(encoders.queries)
-    encoded = encode_data(
+    encoded = stages.encode_data(
         read,
         lambda: encode_dataset(dataset, encoders.queries, cache, job, encoders.separate_document_encoder),
         lambda engine: vectors_reusable_from_current(read.parent, encoders.documents, engine.kind, dataset, job),
     )
-    accepted = accept_search(read, encoded, lambda: accept_candidates(read.inputs, encoders.queries, encoded.texts))
+    accepted = stages.accept_search(
+        read, encoded, lambda: accept_candidates(read.inputs, encoders.queries, encoded.texts)
+    )
     calibration = Calibration.of(read, encoded, accept_second_stage(request, read, accepted))
     studied = calibration.studied
     for warning in [] if studied.texts is None else studied.texts.query_set.warnings:
@@ -118,20 +110,20 @@ def run_stages(request: CalibrationRequest, spool: Path, job: Job) -> Calibratio
     return calibration
 
 
-def read_data(request: CalibrationRequest, spool: Path, job: Job) -> Read:
+def read_data(request: CalibrationRequest, spool: Path, job: Job) -> stages.Read:
     """Read the data set into the empty folder `spool`, and load the encoder."""
     requested, releases, settings = request.encoder, request.releases, request.settings
     parent = current_manifest(releases)
     with job.stage("read"):
-        dataset = read_labelled(request.data, settings, spool, job, own_vectors=requested.is_own)
+        dataset = stages.read_labelled(request.data, settings, spool, job, own_vectors=requested.is_own)
     queries = len(dataset.answerable) + len(dataset.unanswerable)
     job.describe("read", f"Read {len(dataset.documents):,} documents and {queries:,} queries")
     for note in dataset.notes:
         job.report(note)
     if dataset.orphaned:
         job.report(f"warning: queries left out because all their relevant documents are left out: {dataset.orphaned:,}")
-    check_sizes(dataset, settings)
-    units = sampling_units(dataset, settings, job)
+    stages.check_sizes(dataset, settings)
+    units = stages.sampling_units(dataset, settings, job)
     adaptation = _adaptation(Path(requested.name))
     evidence = AvailableEvidence.count(dataset, settings.k, adaptation)
     if evidence.because:  # reported before the work, which may take long
@@ -139,7 +131,7 @@ def read_data(request: CalibrationRequest, spool: Path, job: Job) -> Read:
     if dataset.vectors is None:
         encoders = _load_encoders(requested, job)
     else:
-        settings = without_encoder(settings, requested.input_options, job)
+        settings = stages.without_encoder(settings, requested.input_options, job)
         vectors, encoders = _own_vectors(dataset.vectors, requested, job)
         dataset = replace(dataset, vectors=vectors)
     requested.check(releases, encoders.queries)
@@ -151,12 +143,12 @@ def read_data(request: CalibrationRequest, spool: Path, job: Job) -> Read:
         settings = replace(settings, rule=settings.rule.kept_from(inherited.chosen_by))
     by_dot = encoders.queries.config.similarity == "dot"
     trained = None if requested.is_own or by_dot else trained_similarity(requested.name)
-    fit = check_fit(dataset, encoders, trained, job)
+    fit = stages.check_fit(dataset, encoders, trained, job)
     inputs = CalibrationInputs(dataset, DrawnQueries.draw(units, len(dataset.documents), settings), settings, job)
     documents = () if settings.embeddings else (document.encoded_text for document in dataset.documents)
     announce(encoders.queries, documents, _queries(dataset, settings), job)
     candidates = 0 if request.reranker is None else most_candidates(settings)
-    return Read(inputs, encoders, fit, spool, request.engine, candidates, parent, inherited, adaptation)
+    return stages.Read(inputs, encoders, fit, spool, request.engine, candidates, parent, inherited, adaptation)
 
 
 def _load_encoders(requested: RequestedEncoder, job: Job) -> Encoders:
@@ -197,7 +189,7 @@ def _report_similarity(encoders: Encoders, requested: RequestedEncoder, job: Job
         )
 
 
-def accept_second_stage(request: CalibrationRequest, read: Read, accepted: Accepted) -> Accepted:
+def accept_second_stage(request: CalibrationRequest, read: stages.Read, accepted: stages.Accepted) -> stages.Accepted:
     """Add a second stage to the search if one is requested, and it is accepted or named."""
     search = accepted.search
     if request.reranker is None:

@@ -34,10 +34,9 @@ from taugate.calibration.comparison.measures import (
     measure_encoder,
 )
 from taugate.calibration.encoding.source import RequestedEncoder
-from taugate.calibration.formats import percent
 from taugate.calibration.job.calibration import CalibrationRequest, run_stages
 from taugate.calibration.job.release_stages import Calibration
-from taugate.calibration.progress import Job
+from taugate.calibration.progress import Job, percent
 from taugate.calibration.settings import CalibrationSettings
 from taugate.evidence.acceptance import RankingOutcomes
 from taugate.evidence.clusters import PerQuery, SamplingUnits

@@ -19,9 +19,9 @@ from taugate.calibration.study.study import Inherited, Study, study
 from taugate.data.labelled_queries import LabelledQueries
 from taugate.drift.alarm import sensitivity
 from taugate.registry import writer
+from taugate.release import layout
 from taugate.release.adaptation import AdaptationRecord
 from taugate.release.evidence import DriftRecord
-from taugate.release.layout import GOLDEN, REFERENCE
 from taugate.release.manifest import DataFile, DataRecord, EncoderRecord, Manifest, ReleaseManifest
 from taugate.release.outcome_records import BootstrapRecord
 from taugate.release.records import CalibrationRecord, CheckedAnswers
@@ -106,7 +106,7 @@ class Calibration:
             gate=list(search.gate),
             skipped=list(search.skipped) or None,
             second_stage=None if second is None else second.record,
-            golden=GOLDEN,
+            golden=layout.GOLDEN,
             golden_tolerance=max(search.golden_tolerance, of_replies),
             update=update,
             withdrawn=withdrawn or None,
@@ -135,7 +135,7 @@ def completed(manifest: partial[M], inputs: StudyInputs, decided: DecidedRelease
         data=data,
         bootstrap=BootstrapRecord.model_validate(inputs.settings, from_attributes=True),
         evidence=inputs.units.record,
-        reference=REFERENCE,
+        reference=layout.REFERENCE,
         files={},
         **vars(decided),
     )

@@ -28,16 +28,10 @@ from taugate.calibration.study.study import Inherited, Study, study
 from taugate.errors import EncoderError
 from taugate.evidence.acceptance import gate_line
 from taugate.policy.score_relevance import SCALES
+from taugate.release import search_records
 from taugate.release.adaptation import RerankerAdaptation
 from taugate.release.golden import TOLERANCE
 from taugate.release.layout import FIRST_STAGE_FOLDER, RERANKER_FOLDER
-from taugate.release.search_records import (
-    FirstStageRecord,
-    GateRecord,
-    KnownPair,
-    SecondStageRecord,
-    TokenVectorsRecord,
-)
 from taugate.retrieval.encoder.bert import processor_path
 from taugate.retrieval.folders import ModelsFolder, RerankerFolder
 from taugate.retrieval.rerank.cross_encoder import CrossEncoder
@@ -70,7 +64,7 @@ def most_candidates(settings: CalibrationSettings) -> int:
 
 def fewest_candidates(
     searching: RerankedSearch, requested: RequestedReranker
-) -> tuple[RerankedSearch, list[GateRecord]]:
+) -> tuple[RerankedSearch, list[search_records.GateRecord]]:
     """Limit a search to the fewest candidates that the gate accepts in place of the most that are in time.
 
     Sizes are judged from large to small, each at the whole confidence, until one is not accepted: a fixed sequence.
@@ -86,7 +80,7 @@ def fewest_candidates(
         f"of them take {1000 * _BUDGET:.0f} ms"
     )
     chosen = largest = searching.limited(in_time[-1])
-    records: list[GateRecord] = []
+    records: list[search_records.GateRecord] = []
     for size in reversed(in_time[:-1]):
         fewer = largest.limited(size)
         per_candidate = 1000 * seconds / searching.size
@@ -178,10 +172,10 @@ class AcceptedSecondStage:
     """A second stage that is used, with the first stage calibrated alone."""
 
     searching: RerankedSearch
-    record: SecondStageRecord
+    record: search_records.SecondStageRecord
     folder: Path | None  # folder of the reranker's files; None for an endpoint
     first: Study
-    known: list[KnownPair]
+    known: list[search_records.KnownPair]
 
     def write(self, release: Path) -> None:
         """Write the reranker, the known pairs, and what the first stage needs to answer alone."""
@@ -194,7 +188,7 @@ class AcceptedSecondStage:
 
 def try_second_stage(
     inputs: CalibrationInputs, first: CorpusSearch, requested: RequestedReranker, spool: Path
-) -> tuple[list[GateRecord], AcceptedSecondStage | None]:
+) -> tuple[list[search_records.GateRecord], AcceptedSecondStage | None]:
     """Score the candidates of all queries, judge the second stage, and calibrate the first one if there will be two.
 
     A reranker that is named is used, and only judged. In a cheaper precision, it also has to pass the gate.
@@ -203,7 +197,7 @@ def try_second_stage(
         The gate's records, and the second stage if there is one.
     """
     settings, job = inputs.settings, inputs.job
-    records: list[GateRecord] = []
+    records: list[search_records.GateRecord] = []
     with job.stage("rerank"):
         reranker = requested.over(inputs.dataset.documents, spool, job)
         searching = RerankedSearch.score(first, requested, reranker, most_candidates(settings))
@@ -262,11 +256,11 @@ def _judge_adapted(judged: JudgedStage, adaptation: RerankerAdaptation, inputs: 
 
 def study_first_stage(
     inputs: CalibrationInputs, first: CorpusSearch, inherited: Inherited | None = None
-) -> tuple[Study, FirstStageRecord]:
+) -> tuple[Study, search_records.FirstStageRecord]:
     """Calibrate the first stage alone, or measure what it inherits; returns the study and its record."""
     studied = study(inputs, first, inherited)
     decided = decide(studied, inputs, inherited)
-    return studied, FirstStageRecord(
+    return studied, search_records.FirstStageRecord(
         policy=decided.policy,
         relevance=decided.relevance,
         refusal=None if studied.refusal is None else studied.refusal.record,
@@ -274,7 +268,7 @@ def study_first_stage(
     )
 
 
-def known_pairs(searching: RerankedSearch) -> list[KnownPair]:
+def known_pairs(searching: RerankedSearch) -> list[search_records.KnownPair]:
     """Score some queries with their best candidate alone, as the service will.
 
     The queries with the smallest digests are taken, most of which a newer data set has, too.
@@ -287,7 +281,7 @@ def known_pairs(searching: RerankedSearch) -> list[KnownPair]:
     searching.reranker.forget()
     scores = score_pairs(searching.reranker, texts, best, searching.inputs.job, "scoring known pairs")
     return [
-        KnownPair(text, dataset.documents[position].id, score)
+        search_records.KnownPair(text, dataset.documents[position].id, score)
         for text, (position,), (score,) in zip(texts, best.tolist(), scores.tolist(), strict=True)
     ]
 
@@ -296,12 +290,12 @@ def _record(
     searching: RerankedSearch,
     requested: RequestedReranker,
     judged: JudgedStage,
-    first: FirstStageRecord,
-    known: list[KnownPair],
-) -> SecondStageRecord:
+    first: search_records.FirstStageRecord,
+    known: list[search_records.KnownPair],
+) -> search_records.SecondStageRecord:
     model = requested.reranker
     digest = sha256_json([round(pair.score, 2) for pair in known])
-    return SecondStageRecord(
+    return search_records.SecondStageRecord(
         kind=model.kind,
         name=requested.name,
         model=requested.model,
@@ -317,7 +311,11 @@ def _record(
     )
 
 
-def token_vectors_record(reranker: Reranker) -> TokenVectorsRecord | None:
+def token_vectors_record(reranker: Reranker) -> search_records.TokenVectorsRecord | None:
     """Describe the stored token vectors; None of other kinds than late interaction."""
     vectors = token_vectors_of(reranker)
-    return None if vectors is None else TokenVectorsRecord.of(vectors.dimension, vectors.counts(range(len(vectors))))
+    return (
+        None
+        if vectors is None
+        else search_records.TokenVectorsRecord.of(vectors.dimension, vectors.counts(range(len(vectors))))
+    )

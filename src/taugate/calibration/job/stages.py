@@ -24,15 +24,8 @@ from taugate.calibration.progress import Job
 from taugate.calibration.query_set.warnings import truncation_warning
 from taugate.calibration.relevance import LabelledSearch
 from taugate.calibration.settings import CalibrationSettings
+from taugate.calibration.study import outcomes
 from taugate.calibration.study.corpus import CorpusSearch
-from taugate.calibration.study.outcomes import (
-    Calibrated,
-    calibration_questions,
-    drift_reference,
-    evidence_of,
-    golden_rows,
-    query_outcomes,
-)
 from taugate.calibration.study.reranked import RerankedSearch
 from taugate.calibration.study.study import Inherited
 from taugate.calibration.threshold.strata import QueryStrata
@@ -44,21 +37,11 @@ from taugate.errors import InputError
 from taugate.evidence.clusters import SamplingUnits
 from taugate.evidence.divisions import MIN_CALIBRATING, held_out
 from taugate.evidence.ranking import JudgedQueries
-from taugate.release import queries
+from taugate.release import layout, queries
 from taugate.release.adaptation import AdaptationRecord
 from taugate.release.evidence import Drawn
 from taugate.release.files import MeasuredFolder
 from taugate.release.golden import GoldenQuery
-from taugate.release.layout import (
-    ENCODER_FOLDER,
-    EVIDENCE,
-    FLOAT32_FOLDER,
-    OUTCOMES,
-    PROJECTION,
-    QUERY_FOLDER,
-    QUESTIONS,
-    REFERENCE,
-)
 from taugate.release.manifest import ReleaseManifest
 from taugate.release.records import EncoderFitRecord, TrainedSimilarity
 from taugate.retrieval.documents.metadata import Metadata
@@ -196,15 +179,20 @@ def sampling_units(dataset: LabelledQueries, settings: CalibrationSettings, job:
 
 
 def write_files(
-    accepted: AcceptedSearch, calibrated: Calibrated, search: LabelledSearch, spool: Path, report: str, release: Path
+    accepted: AcceptedSearch,
+    calibrated: outcomes.Calibrated,
+    search: LabelledSearch,
+    spool: Path,
+    report: str,
+    release: Path,
 ) -> None:
     """Write every file of a release except its manifest."""
     if search.dataset.vectors is None:
-        EncoderFolder(release / ENCODER_FOLDER).write((accepted.documents or accepted.encoder).folder)
+        EncoderFolder(release / layout.ENCODER_FOLDER).write((accepted.documents or accepted.encoder).folder)
         if accepted.documents is not None:
-            EncoderFolder(release / QUERY_FOLDER).write(accepted.encoder.folder)
+            EncoderFolder(release / layout.QUERY_FOLDER).write(accepted.encoder.folder)
         if accepted.float32 is not None:
-            EncoderFolder(release / FLOAT32_FOLDER).write(accepted.float32.folder)
+            EncoderFolder(release / layout.FLOAT32_FOLDER).write(accepted.float32.folder)
     corpus = CorpusFolder(release)
     if accepted.engine is None:
         documents = DocumentStore(spool)
@@ -215,12 +203,12 @@ def write_files(
         None if calibrated.estimated is None else calibrated.estimated.relevance,
         None if calibrated.answer_rule is None else calibrated.answer_rule.score,
     )
-    drift_reference(calibrated, calibrated.policy).save(release / REFERENCE)
-    query_outcomes(calibrated, calibrated.policy).save(release / OUTCOMES)
-    evidence_of(calibrated).save(release / EVIDENCE)
-    queries.write_calibration_questions(release / QUESTIONS, calibration_questions(calibrated))
+    outcomes.drift_reference(calibrated, calibrated.policy).save(release / layout.REFERENCE)
+    outcomes.query_outcomes(calibrated, calibrated.policy).save(release / layout.OUTCOMES)
+    outcomes.evidence_of(calibrated).save(release / layout.EVIDENCE)
+    queries.write_calibration_questions(release / layout.QUESTIONS, outcomes.calibration_questions(calibrated))
     if accepted.projection is not None:
-        accepted.projection.projection.save(release / PROJECTION)
+        accepted.projection.projection.save(release / layout.PROJECTION)
     MeasuredFolder(release).write(_golden_queries(search, calibrated.parts["calibration"].members), report)
 
 
@@ -230,7 +218,7 @@ def _golden_queries(search: LabelledSearch, members: NDArray[np.int64]) -> list[
     The calibration excludes a query's own document from its results; the service, which has no query ids, does not.
     """
     dataset, judged, top = search.dataset, search.judged, search.judged.top
-    rows = golden_rows(members)
+    rows = outcomes.golden_rows(members)
     golden = TopK(top.scores[rows], top.positions[rows])
     if any(dataset.answerable[row].own_passages for row in rows.tolist()):
         golden = search.index.search(search.encoded.answerable[rows], top.scores.shape[1])

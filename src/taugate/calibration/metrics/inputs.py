@@ -17,19 +17,11 @@ from taugate.data.generation.generate import normalized
 from taugate.data.judgements import HUMAN, TRAFFIC
 from taugate.data.labelled_queries import LabelledQueries, LabelledQuery
 from taugate.data.queries import PEOPLE
+from taugate.evidence import ranking
 from taugate.evidence.acceptance import DEPTH, RankingOutcomes
 from taugate.evidence.clusters import ClusterIds, SamplingUnits
 from taugate.evidence.divisions import Positions
 from taugate.evidence.measure import DrawnQueries
-from taugate.evidence.ranking import (
-    JudgedQueries,
-    Parents,
-    ResultDocuments,
-    accuracy,
-    first_of_document,
-    ideal_dcg,
-    ndcg,
-)
 from taugate.policy.arrays import Float32, QueryVectors, Ranking
 from taugate.policy.score_relevance import NO_COMPONENTS, Components
 from taugate.release.evidence import Drawn
@@ -90,7 +82,7 @@ def _others_first(own_passages: OwnPassages, positions: Positions) -> Positions:
 
 
 def _correct_similarity(
-    queries: Sequence[LabelledQuery], vectors: QueryVectors, index: Searchable, parents: Parents
+    queries: Sequence[LabelledQuery], vectors: QueryVectors, index: Searchable, parents: ranking.Parents
 ) -> Float32:
     """Return the similarity of the most similar relevant passage, the correct one (docs/calibration.md); (q,)."""
     passages = relevant_passages(queries, parents)
@@ -104,7 +96,7 @@ def _correct_similarity(
     return correct
 
 
-def grades_of(queries: Sequence[LabelledQuery], positions: Positions, parents: Parents) -> NDArray[np.int64]:
+def grades_of(queries: Sequence[LabelledQuery], positions: Positions, parents: ranking.Parents) -> NDArray[np.int64]:
     """Look up the grade of each result's document, (q, K) int64: 1 or more if the result is a relevant passage.
 
     It is negative if the document does not answer and gains in NDCG, and 0 otherwise.
@@ -119,7 +111,7 @@ def grades_of(queries: Sequence[LabelledQuery], positions: Positions, parents: P
     return np.array(grades, dtype=np.int64).reshape(positions.shape)
 
 
-def relevant_passages(queries: Sequence[LabelledQuery], parents: Parents) -> list[Positions]:
+def relevant_passages(queries: Sequence[LabelledQuery], parents: ranking.Parents) -> list[Positions]:
     """Return for each query the positions of its relevant passages, (p,) int64."""
     _check_corpus(queries, parents)
     if parents is None:
@@ -137,7 +129,7 @@ def relevant_passages(queries: Sequence[LabelledQuery], parents: Parents) -> lis
     return relevant
 
 
-def chance_of_a_hit(queries: Sequence[LabelledQuery], parents: Parents, passages: int, k: int) -> float:
+def chance_of_a_hit(queries: Sequence[LabelledQuery], parents: ranking.Parents, passages: int, k: int) -> float:
     """Return the accuracy of random results if each query had one of its relevant documents.
 
     It is K/N if every document is one passage. A document of c relevant chunks is among K random passages with the
@@ -161,7 +153,7 @@ def chance_of_a_hit(queries: Sequence[LabelledQuery], parents: Parents, passages
     return float(np.mean(chances))
 
 
-def _check_corpus(queries: Sequence[LabelledQuery], parents: Parents) -> None:
+def _check_corpus(queries: Sequence[LabelledQuery], parents: ranking.Parents) -> None:
     """Prevent document labels from being read as passage labels, which would give wrong figures silently."""
     if parents is None and any(query.chunks is not None for query in queries):
         raise AssertionError("queries of a corpus in chunks are judged without its `parents`")
@@ -169,7 +161,7 @@ def _check_corpus(queries: Sequence[LabelledQuery], parents: Parents) -> None:
 
 def result_documents(
     queries: Sequence[LabelledQuery], positions: Positions, grades: NDArray[np.int64], parents: NDArray[np.int32]
-) -> ResultDocuments:
+) -> ranking.ResultDocuments:
     """Look up the documents of results.
 
     Args:
@@ -180,13 +172,13 @@ def result_documents(
     numbers, relevant = parents[positions], grades >= 1
     rows = zip(queries, numbers.tolist(), strict=True)
     named = [[document in (query.chunks or ()) for document in row] for query, row in rows]
-    further = relevant & ~first_of_document(numbers, relevant)
-    return ResultDocuments(numbers, ~further | np.array(named, dtype=np.bool_).reshape(numbers.shape))
+    further = relevant & ~ranking.first_of_document(numbers, relevant)
+    return ranking.ResultDocuments(numbers, ~further | np.array(named, dtype=np.bool_).reshape(numbers.shape))
 
 
 def judge_queries(
-    queries: Sequence[LabelledQuery], vectors: QueryVectors, index: Searchable, k: int, parents: Parents = None
-) -> JudgedQueries:
+    queries: Sequence[LabelledQuery], vectors: QueryVectors, index: Searchable, k: int, parents: ranking.Parents = None
+) -> ranking.JudgedQueries:
     """Search every query once; a query that is a document itself is left out of its own results.
 
     Args:
@@ -195,17 +187,17 @@ def judge_queries(
     """
     top = search_excluding_own(index, own_passages_of(queries), vectors, k)
     grades = grades_of(queries, top.positions, parents)
-    return JudgedQueries(
+    return ranking.JudgedQueries(
         top=top,
         grades=grades,
-        ideal=np.array([ideal_dcg(query.gains, k) for query in queries]),
+        ideal=np.array([ranking.ideal_dcg(query.gains, k) for query in queries]),
         correct=_correct_similarity(queries, vectors, index, parents),
         documents=None if parents is None else result_documents(queries, top.positions, grades, parents),
     )
 
 
 def ranking_outcomes(
-    queries: Sequence[LabelledQuery], positions: NDArray[np.int64], k: int, parents: Parents = None
+    queries: Sequence[LabelledQuery], positions: NDArray[np.int64], k: int, parents: ranking.Parents = None
 ) -> RankingOutcomes:
     """Measure the passages that a search found, by their documents; a query is left out of its own results.
 
@@ -216,11 +208,13 @@ def ranking_outcomes(
     positions = positions_excluding_own(own_passages_of(queries), positions)
     grades = grades_of(queries, positions, parents)
     retrieved = np.ones(grades.shape, dtype=np.bool_)
-    gaining = retrieved if parents is None else first_of_document(parents[positions], grades != 0)
-    ideal = np.array([ideal_dcg(query.gains, DEPTH) for query in queries])
+    gaining = retrieved if parents is None else ranking.first_of_document(parents[positions], grades != 0)
+    ideal = np.array([ranking.ideal_dcg(query.gains, DEPTH) for query in queries])
     deep = slice(None), slice(DEPTH)
     ids = tuple(query.id for query in queries)
-    return RankingOutcomes(accuracy(grades[:, :k], retrieved[:, :k]), ndcg(grades[deep], gaining[deep], ideal), ids)
+    return RankingOutcomes(
+        ranking.accuracy(grades[:, :k], retrieved[:, :k]), ranking.ndcg(grades[deep], gaining[deep], ideal), ids
+    )
 
 
 RECALL_DEPTH, PRECISION_DEPTH = (
@@ -238,13 +232,13 @@ class DeepFigures:
 
     @classmethod
     def measure(
-        cls, queries: Sequence[LabelledQuery], vectors: QueryVectors, index: Searchable, parents: Parents = None
+        cls, queries: Sequence[LabelledQuery], vectors: QueryVectors, index: Searchable, parents: ranking.Parents = None
     ) -> "DeepFigures":
         """Search the (q, d) vectors of q ≥ 1 answerable queries in the index of the passages."""
         positions = search_excluding_own(index, own_passages_of(queries), vectors, RECALL_DEPTH).positions
         relevant = grades_of(queries, positions, parents) >= 1
         if parents is not None:
-            relevant = first_of_document(parents[positions], relevant)
+            relevant = ranking.first_of_document(parents[positions], relevant)
         return cls(
             recall=float(np.mean(relevant.sum(axis=1) / [len(query.relevant) for query in queries])),
             precision=float(relevant[:, :PRECISION_DEPTH].sum(axis=1).mean() / PRECISION_DEPTH),
@@ -256,7 +250,7 @@ class SearchedQueries(ABC):
     """Labelled queries with their results."""
 
     dataset: LabelledQueries
-    judged: JudgedQueries
+    judged: ranking.JudgedQueries
     unanswerable: Ranking
     units: SamplingUnits
 

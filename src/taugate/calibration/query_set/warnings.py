@@ -29,8 +29,8 @@ from scipy import stats
 from taugate.calibration.encoding.corpus import EncodedTexts
 from taugate.calibration.encoding.encoder_options import DEFAULT_TOKENS
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
-from taugate.calibration.formats import percent
 from taugate.calibration.metrics.inputs import relevant_passages
+from taugate.calibration.progress import percent
 from taugate.data.beir import Dataset
 from taugate.data.labelled_queries import LabelledQuery
 from taugate.release.records import MIN_QUERIES

@@ -20,12 +20,10 @@ from taugate.calibration.recalibration.request import (
     Verdict,
     Written,
     changed_documents,
-    loss_to_threshold,
-    no_longer_promised,
-)
-from taugate.calibration.recalibration.settings import (
     inherited_encoder,
     inherited_settings,
+    loss_to_threshold,
+    no_longer_promised,
     no_rule,
     with_traffic_labels,
 )

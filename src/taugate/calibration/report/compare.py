@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from taugate.calibration.formats import NOTHING, count, fixed, signed
+from taugate.calibration.progress import NOTHING, count, fixed, signed
 from taugate.registry.catalog import state_of
 from taugate.storage.files import Json
 
@@ -110,6 +110,7 @@ _METRICS = {
     "unanswerable empty": "abstention.unanswerable_empty",
     "AUROC": "abstention.auroc",
     "AURC": "abstention.aurc",
+    "nAUC": "nauc",
 }
 for _part in ("calibration", "heldout"):
     _FACTS[_part] = {label: f"metrics.{_part}.{path}" for label, path in _METRICS.items()}

@@ -9,7 +9,7 @@ from scipy.ndimage import gaussian_filter1d
 from scipy.special import expit, logit
 
 from taugate.calibration.charts import Axis, Chart, Dot, Figure, LegendEntry
-from taugate.calibration.formats import brief, count, fixed, percent
+from taugate.calibration.progress import brief, count, fixed, percent
 from taugate.calibration.study.outcomes import Calibrated
 from taugate.evidence.measure import Rows, bootstrapped
 from taugate.policy.arrays import Float32

@@ -7,7 +7,7 @@ from itertools import pairwise
 from markupsafe import Markup
 
 from taugate.calibration.charts import Axis, Chart, Dot, Figure, LegendEntry
-from taugate.calibration.formats import NOTHING, count, fixed, limits, percent
+from taugate.calibration.progress import NOTHING, count, fixed, limits, percent
 from taugate.release.manifest import Manifest
 from taugate.release.measures import Distances, EncoderRow, MeasuresRecord, PowerLawRecord, SeparationRecord
 from taugate.release.search_records import GateRecord, PairedLoss, candidate_name

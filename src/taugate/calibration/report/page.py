@@ -1,56 +1,25 @@
 """Render report.html, a self-contained page that opens from a disk, from a mail or behind a firewall."""
 
+import base64
+import hashlib
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from importlib.resources import files
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined, Template
+from markupsafe import Markup
 
+from taugate.calibration import progress
 from taugate.calibration.encoding.encoder_fit import encoder_fit_warnings
 from taugate.calibration.encoding.encoder_options import input_warnings, prompts_in_words
-from taugate.calibration.formats import (
-    PARTS,
-    alone,
-    count,
-    estimate,
-    fixed,
-    limits,
-    metrics_line,
-    percent,
-    shift,
-    signed,
-)
 from taugate.calibration.provisional import outlook
 from taugate.calibration.query_set.warnings import COPIED, truncation_warning
-from taugate.calibration.report import terminal
+from taugate.calibration.report import gate, terminal, tradeoff
 from taugate.calibration.report.compare import compare_releases, same_queries
 from taugate.calibration.report.figures import drawn, metric_curves, reliability_figures, similarity_densities
-from taugate.calibration.report.gate import (
-    first_and_last,
-    gains,
-    in_use,
-    loss_interval,
-    of_law,
-    retentions,
-    separation_figure,
-)
-from taugate.calibration.report.questions import OUTCOMES, label_errors, question_table, sorting_script
-from taugate.calibration.report.terminal import (
-    answered_sentences,
-    refusal_sentence,
-    refusal_warning,
-    refused_kinds,
-    statement,
-    unrestricted,
-)
-from taugate.calibration.report.tradeoff import (
-    abstention_figures,
-    lost_queries,
-    rule_standings,
-    shown_queries,
-    tradeoff_figures,
-)
+from taugate.calibration.report.questions import OUTCOMES, label_errors, question_table
 from taugate.calibration.study.outcomes import Calibrated
 from taugate.data.labelled_queries import left_out_notes
 from taugate.evidence.abstention.words import SCORES
@@ -84,9 +53,27 @@ def template(package: str, name: str, *filters: Callable[..., object]) -> Templa
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    formats = (fixed, percent, count, signed, limits, alone, estimate, shift, *filters)
+    formats = (
+        progress.fixed,
+        progress.percent,
+        progress.count,
+        progress.signed,
+        progress.limits,
+        progress.alone,
+        progress.estimate,
+        progress.shift,
+        *filters,
+    )
     environment.filters |= {function.__name__: function for function in formats}
     return environment.get_template(name)
+
+
+@cache
+def page_script() -> tuple[Markup, str]:
+    """Return the page's script, and its source for a content security policy."""
+    script = files("taugate.calibration.report").joinpath("page.js").read_text(encoding="utf-8")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return Markup(script), f"'sha256-{digest}'"  # noqa: S704 (a file of the package)
 
 
 def with_whole_options(html: str) -> str:
@@ -103,15 +90,15 @@ def render(calibrated: Calibrated, parent: ReleaseManifest | None, command: str 
     Args:
         command: The command line that made the release, empty if none did.
     """
-    manifest, policy, shown = calibrated.manifest, calibrated.policy, shown_queries(calibrated)
-    rules, bootstraps = rule_standings(calibrated, shown), calibrated.parts["calibration"].resamples.rows
+    manifest, policy, shown = calibrated.manifest, calibrated.policy, tradeoff.shown_queries(calibrated)
+    rules, bootstraps = tradeoff.rule_standings(calibrated, shown), calibrated.parts["calibration"].resamples.rows
     decision, relevance, texts = POLICIES[policy.kind], manifest.relevance, calibrated.texts
     corpus = None if texts is None else manifest.searchable
     adapted = manifest.adaptation
     measures = adapted and adapted.measures
     members = {name: len(calibrated.parts[name].members) for name in calibrated.parts}
     judged = [calibrated.scored.judged.take(calibrated.parts[name].members) for name in manifest.metrics]
-    html: str = template("taugate.calibration.report", _TEMPLATE, of_law, gains).render(
+    html: str = template("taugate.calibration.report", _TEMPLATE, gate.of_law, gate.gains).render(
         facts=manifest,
         corpus=corpus,
         release_id=RELEASE_ID,
@@ -121,38 +108,38 @@ def render(calibrated: Calibrated, parent: ReleaseManifest | None, command: str 
         decision=decision,
         keeps=decision.keeps.format(score=calibrated.search.score_name),
         warnings=page_warnings(calibrated),
-        parts=PARTS,
+        parts=progress.PARTS,
         scales=SCALES,
         members=members,
         metrics=manifest.metrics,
         last=list(manifest.metrics)[-1],
-        measured=metrics_line(manifest),
+        measured=progress.metrics_line(manifest),
         summary=summary_lines(manifest.summary or ""),
         certificate_cost=certificate_cost(manifest),
         labels=manifest.labels,
         few_labels=terminal,
-        plain_accuracy=[alone(float(part.accuracy().mean())) for part in judged],
-        plain_ndcg=[alone(float(part.ndcg().mean())) for part in judged],
+        plain_accuracy=[progress.alone(float(part.accuracy().mean())) for part in judged],
+        plain_ndcg=[progress.alone(float(part.ndcg().mean())) for part in judged],
         densities=similarity_densities(calibrated),
         curves=metric_curves(calibrated),
         bootstraps=(len(bootstraps), len(drawn(bootstraps))),
         shown=shown,
         rules=rules,
-        tradeoff=tradeoff_figures(calibrated, shown, rules),
-        statement=statement,
-        unrestricted=unrestricted,
+        tradeoff=tradeoff.tradeoff_figures(calibrated, shown, rules),
+        statement=terminal.statement,
+        unrestricted=terminal.unrestricted,
         refusal=manifest.refusal,
-        refusal_sentence=manifest.refusal and refusal_sentence(manifest.refusal),
-        answered=answered_sentences(manifest.refusal),
-        refused_kinds=refused_kinds,
+        refusal_sentence=manifest.refusal and terminal.refusal_sentence(manifest.refusal),
+        answered=terminal.answered_sentences(manifest.refusal),
+        refused_kinds=terminal.refused_kinds,
         scores=SCORES,
         most_refused=MAX_EMPTY,
         percent_at_most=percent_at_most,
-        abstaining=abstention_figures(calibrated, shown),
+        abstaining=tradeoff.abstention_figures(calibrated, shown),
         relevance=relevance,
         trust=[] if relevance is None else reliability_figures(relevance),
         checked=manifest.checked,
-        lost=lost_queries(calibrated),
+        lost=tradeoff.lost_queries(calibrated),
         questions=question_table(calibrated),
         outcomes=OUTCOMES,
         doubtful=label_errors(calibrated),
@@ -161,16 +148,16 @@ def render(calibrated: Calibrated, parent: ReleaseManifest | None, command: str 
         prompts=corpus and _prompts(corpus),
         deep=corpus and calibrated.search.deep(calibrated.measured.members),
         adapted=measures and adapted,
-        encoders=adapted and measures and first_and_last(measures, adapted.recipe),
-        separation_drawn=measures and separation_figure(measures.separation),
+        encoders=adapted and measures and gate.first_and_last(measures, adapted.recipe),
+        separation_drawn=measures and gate.separation_figure(measures.separation),
         gate=corpus and corpus.gate,
-        gate_used=corpus and in_use(corpus),
-        interval=loss_interval(corpus.gate) if corpus and corpus.gate else None,
-        retentions=corpus and retentions(corpus),
+        gate_used=corpus and gate.in_use(corpus),
+        interval=gate.loss_interval(corpus.gate) if corpus and corpus.gate else None,
+        retentions=corpus and gate.retentions(corpus),
         parent=parent,
         compared=[] if parent is None else compare_releases(parent, manifest),
         same_queries=parent is not None and same_queries(parent, manifest),
-        script=sorting_script(),
+        script=page_script(),
     )
     return with_whole_options(html)
 
@@ -215,7 +202,7 @@ def page_warnings(calibrated: Calibrated) -> list[PageWarning]:
         if not refusal.certified:
             uncertified = "The requested limits could not be certified, so the release was not promoted."
             warnings.append(PageWarning("Limits not reached", uncertified))
-        if refused := refusal_warning(refusal):
+        if refused := terminal.refusal_warning(refusal):
             warnings.append(PageWarning("Many refusals", _sentence(refused)))
     about_queries = [] if corpus is None else corpus.query_set.warnings
     return warnings + [PageWarning("Query set", _sentence(warning)) for warning in about_queries]

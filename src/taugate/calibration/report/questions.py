@@ -11,14 +11,9 @@ or a few. It was chosen among three orders for each kind on five public sets wit
 on others (benchmarks/decisions.md).
 """
 
-import base64
-import hashlib
 from dataclasses import dataclass, replace
-from functools import cache
-from importlib.resources import files
 
 import numpy as np
-from markupsafe import Markup
 
 from taugate.calibration.report.tradeoff import RetrievedDocument, retrieved_document, shortened
 from taugate.calibration.study.outcomes import Calibrated, calibration_questions
@@ -207,11 +202,3 @@ def question_table(calibrated: Calibrated) -> QuestionTable:
         rows.append(QuestionRow(shortened(question.text), question, outcome, order))
     rows.sort(key=lambda row: (row.order, row.question.distance(threshold, rho)))
     return QuestionTable(rows[:MAX_ROWS], len(rows))
-
-
-@cache
-def sorting_script() -> tuple[Markup, str]:
-    """Return the script that sorts the table, and its source for a content security policy."""
-    script = files("taugate.calibration.report").joinpath("sorting.js").read_text(encoding="utf-8")
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return Markup(script), f"'sha256-{digest}'"  # noqa: S704 (a file of the package)

@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 
-from taugate.calibration.formats import METRICS, NOTHING, fixed, limits, percent
-from taugate.calibration.progress import Job
+from taugate.calibration.progress import METRICS, NOTHING, Job, fixed, limits, percent
 from taugate.calibration.provisional import PROVISIONAL, outlook
 from taugate.data.judgements import TRAFFIC
 from taugate.evidence.abstention.words import SCORES, evidence, headline

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.calibration.charts import Axis, Chart, Dot, Figure, LegendEntry
-from taugate.calibration.formats import percent
+from taugate.calibration.progress import percent
 from taugate.calibration.study.outcomes import Calibrated
 from taugate.evidence.measure import abstention, risk_coverage
 from taugate.evidence.ranking import ScoredQueries

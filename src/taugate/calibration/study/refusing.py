@@ -20,15 +20,8 @@ from taugate.calibration.relevance import LabelledSearch
 from taugate.calibration.settings import CalibrationSettings
 from taugate.data.questions import OffTopicQuestion, off_topic_table
 from taugate.data.runs.run import Run
+from taugate.evidence.abstention import refusal
 from taugate.evidence.abstention.choose import LabelledGroups, QueryGroup
-from taugate.evidence.abstention.refusal import (
-    MAX_LOST,
-    RefusalEvidence,
-    ScoredQuestions,
-    StudiedRefusal,
-    can_limit,
-    planned_loss,
-)
 from taugate.evidence.clusters import ClusterIds
 from taugate.evidence.divisions import QueryRoles
 from taugate.evidence.measure import PartName, QueryPart
@@ -53,10 +46,10 @@ class Growth:
 
     search: LabelledSearch  # the labelled queries and the questions about other subjects, with their results
     # Takes the questions of each kind that choose ρ, by their best scores
-    take: Callable[[Best], dict[QuestionKind, ScoredQuestions]]
+    take: Callable[[Best], dict[QuestionKind, refusal.ScoredQuestions]]
     seed: int
 
-    def doubled(self, evidence: RefusalEvidence) -> DoubledCorpus:
+    def doubled(self, evidence: refusal.RefusalEvidence) -> DoubledCorpus:
         """Forecast ρ, and the share of the questions about other subjects that the present ρ will refuse."""
         parents, passages = self.search.dataset.parents, len(self.search.dataset.documents)
         owners, documents = np.unique(np.arange(passages) if parents is None else parents, return_inverse=True)
@@ -72,7 +65,7 @@ class Growth:
         share = stats.norm.cdf(2 * _quantile(now, questions) - _quantile(refused, questions))
         return DoubledCorpus(documents=2 * count, rho=float(np.float32(2 * evidence.rho - rho)), refused=float(share))
 
-    def _half(self, evidence: RefusalEvidence, within: Mask) -> tuple[float, float]:
+    def _half(self, evidence: refusal.RefusalEvidence, within: Mask) -> tuple[float, float]:
         """Return the ρ of a half of the passages, (N,) bool, and the share that the present ρ refuses there."""
 
         def best(top: Ranking) -> Float32:
@@ -86,18 +79,18 @@ class Growth:
             answered = np.flatnonzero(judged.accuracy() > 0)
             remaining: Mask = np.any(judged.relevant & within[judged.top.positions], axis=1)
             remains = np.flatnonzero(remaining[answered])
-            right = ScoredQuestions(
+            right = refusal.ScoredQuestions(
                 best(judged.top)[answered][remains], right.units.take(remains), right.chooses[remains]
             )
         half = replace(evidence, right=right, kinds=self.take(best))
         return half.rho, _refused(half.kinds["off_topic"], evidence.rho)
 
 
-def _refused(questions: ScoredQuestions, rho: float) -> float:
+def _refused(questions: refusal.ScoredQuestions, rho: float) -> float:
     return float((questions.scores[questions.counted] < np.float32(rho)).mean())
 
 
-def _quantile(share: float, questions: ScoredQuestions) -> float:
+def _quantile(share: float, questions: refusal.ScoredQuestions) -> float:
     """Return the normal quantile of a share of the counted questions, finite even if it is 0 or 1."""
     count = len(questions.counted)
     return float(stats.norm.ppf((share * count + 0.5) / (count + 1)))
@@ -130,7 +123,7 @@ class RefusalQuestions(NamedTuple):
     """Questions that no document answers."""
 
     # The questions by kind, at least those about other subjects; near misses never choose ρ
-    kinds: Mapping[QuestionKind, ScoredQuestions]
+    kinds: Mapping[QuestionKind, refusal.ScoredQuestions]
     left_out: int  # number of off-topic questions and requests that the documents seem to answer, which do not count
     # Forecasts what becomes of ρ if the corpus doubles; None if nothing is known of the corpus
     growth: Growth | None = None
@@ -142,14 +135,14 @@ class RefusalQuestions(NamedTuple):
         remains = search.off_topic_remaining(scores[found][parts.limits[found]])
         asked = [question for question, left in zip(search.dataset.off_topic, remains, strict=True) if left]
 
-        def choosing(best: Best) -> dict[QuestionKind, ScoredQuestions]:
+        def choosing(best: Best) -> dict[QuestionKind, refusal.ScoredQuestions]:
             unanswerable = _unanswerable(search, best(search.own.top), search.own.clusters, parts)
             kinds = {**_shipped(best(search.off_topic.top)[remains], asked), "unanswerable": unanswerable}
             return {kind: questions for kind, questions in kinds.items() if questions is not None}
 
         near = [kind for kind, _ in search.near_misses]
         near_scores = np.concatenate([kind.top.scores[:, 0] for kind in near])
-        near_miss = ScoredQuestions.of(
+        near_miss = refusal.ScoredQuestions.of(
             near_scores, np.concatenate([kind.clusters for kind in near]), np.zeros(len(near_scores), dtype=np.bool_)
         )
         kinds = {**choosing(lambda top: top.scores[:, 0]), "near_miss": near_miss}
@@ -171,7 +164,7 @@ class RefusalQuestions(NamedTuple):
 
     @classmethod
     def _of(
-        cls, kinds: Mapping[QuestionKind, ScoredQuestions | None], left_out: int, growth: Growth | None = None
+        cls, kinds: Mapping[QuestionKind, refusal.ScoredQuestions | None], left_out: int, growth: Growth | None = None
     ) -> Self | None:
         present = {kind: questions for kind, questions in kinds.items() if questions is not None}
         return cls(present, left_out, growth) if "off_topic" in present else None
@@ -200,7 +193,7 @@ def refuse_by_default(
     roles: QueryRoles | None,
     settings: CalibrationSettings,
     kept: RefusalRecord | None,
-) -> StudiedRefusal:
+) -> refusal.StudiedRefusal:
     """Choose ρ, or keep that of an earlier release, and measure what it refuses.
 
     Args:
@@ -210,18 +203,20 @@ def refuse_by_default(
     # Generated queries resemble their documents more than people's queries do, so ρ could lose many of the latter.
     rule, rho = settings.rule, settings.rho if kept is None else kept.rho
     generated = any(query.origin in {"crop", "llm"} for query in search.dataset.answerable)
-    provisional = generated or not can_limit(MAX_LOST, len(search.units)) if kept is None else kept.provisional
+    provisional = (
+        generated or not refusal.can_limit(refusal.MAX_LOST, len(search.units)) if kept is None else kept.provisional
+    )
     scores, found = search.judged.top.scores[:, 0], np.flatnonzero(search.judged.accuracy() > 0)
     # A few crops, some of two or three words, say too little about people's questions to limit ρ, unless a loss is
     # certified for them.
     limits = parts.limits[found] & (not provisional or rule.statement is not None)
-    right = ScoredQuestions(scores[found], search.units.take(found), limits) if len(found) else None
-    evidence = RefusalEvidence(right, questions.kinds, questions.left_out, planned_loss(rule), rho)
+    right = refusal.ScoredQuestions(scores[found], search.units.take(found), limits) if len(found) else None
+    evidence = refusal.RefusalEvidence(right, questions.kinds, questions.left_out, refusal.planned_loss(rule), rho)
     uncertified = None
     if right is not None and rule.statement is not None and kept is None:
         usual = parts.certifies if settings.holdout else parts.limits | parts.certifies
         usual_right = replace(right, chooses=usual[found] & (not provisional))
-        uncertified = replace(evidence, right=usual_right, lost=MAX_LOST, kept=None)
+        uncertified = replace(evidence, right=usual_right, lost=refusal.MAX_LOST, kept=None)
     fitted = roles is not None and bool(parts.certifies.any() and parts.limits[roles.fit].all())
     answering = AnsweredQueries(
         scores, search.unanswerable.scores[:, 0], np.float32(evidence.rho), certified=True, fitted=fitted
@@ -230,7 +225,7 @@ def refuse_by_default(
     record = evidence.record(provisional=provisional, uncertified=uncertified)
     if questions.growth is not None and rho is None:
         record = record.model_copy(update={"doubled": questions.growth.doubled(evidence)})
-    return StudiedRefusal(rule_served, record, answering, evidence=evidence)
+    return refusal.StudiedRefusal(rule_served, record, answering, evidence=evidence)
 
 
 def lowered_rho(evidence: CalibrationQueries, planned: float, rho: float) -> str:
@@ -247,15 +242,15 @@ def lowered_rho(evidence: CalibrationQueries, planned: float, rho: float) -> str
 
 def _unanswerable(
     search: SearchedQueries, scores: Float32, clusters: ClusterIds, parts: LabelledParts
-) -> ScoredQuestions | None:
+) -> refusal.ScoredQuestions | None:
     """Take the user's unanswerable queries, of which those choose ρ that share no document with certifying queries."""
     certified = search.cluster_ids[: len(search.judged)][parts.certifies]
-    return ScoredQuestions.of(scores, clusters, ~np.isin(clusters, certified))
+    return refusal.ScoredQuestions.of(scores, clusters, ~np.isin(clusters, certified))
 
 
 def _shipped(
     scores: Float32, questions: Sequence[OffTopicQuestion | None]
-) -> Mapping[QuestionKind, ScoredQuestions | None]:
+) -> Mapping[QuestionKind, refusal.ScoredQuestions | None]:
     """Divide (o,) questions into those about other subjects, and requests; None is a question of the user's own."""
     requests, chooses = (
         np.array([question is not None and getattr(question, name) for question in questions], dtype=np.bool_)
@@ -264,8 +259,8 @@ def _shipped(
     of_user = np.array([question is None for question in questions], dtype=np.bool_)
     fields = np.array(["" if question is None else f"{question.kind} {question.field}" for question in questions])
 
-    def kind(rows: Mask) -> ScoredQuestions | None:
-        scored = ScoredQuestions.of(scores[rows], np.arange(rows.sum()), (of_user | chooses)[rows])
+    def kind(rows: Mask) -> refusal.ScoredQuestions | None:
+        scored = refusal.ScoredQuestions.of(scores[rows], np.arange(rows.sum()), (of_user | chooses)[rows])
         return scored if scored is None or of_user[rows].any() else replace(scored, fields=fields[rows])
 
     return {"off_topic": kind(~requests), "request": kind(requests)}

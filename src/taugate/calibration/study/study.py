@@ -13,14 +13,7 @@ from taugate.calibration.metrics.inputs import SearchedQueries, StudyInputs
 from taugate.calibration.query_set.warnings import Wording
 from taugate.calibration.relevance import LabelledSearch, estimate_score_relevance
 from taugate.calibration.settings import CalibrationSettings
-from taugate.calibration.study.refusing import (
-    LabelledParts,
-    RefusalQuestions,
-    divide_queries,
-    lowered_rho,
-    refuse_by_default,
-    scored_groups,
-)
+from taugate.calibration.study import refusing
 from taugate.calibration.threshold.few_labels import FewLabels
 from taugate.evidence.abstention.certify import keep_refusal, refuse_within_limits
 from taugate.evidence.abstention.choose import LabelledGroups
@@ -209,7 +202,7 @@ class Search(Protocol):
         """Further scores of the answerable and the unanswerable queries' results; none if vectors describe these."""
         return NO_COMPONENTS, NO_COMPONENTS
 
-    def questions(self, parts: LabelledParts) -> RefusalQuestions | None:
+    def questions(self, parts: refusing.LabelledParts) -> refusing.RefusalQuestions | None:
         """Return the questions that no document answers, which choose the default ρ; None without any."""
         ...
 
@@ -304,16 +297,16 @@ def study(inputs: StudyInputs, searching: Search, inherited: Inherited | None = 
     )
 
 
-def _certifiable(studied: Study, inputs: StudyInputs, refusing: Callable[[float], StudiedRefusal | None]) -> Study:
-    """Lower ρ as far as the certificate of a loss needs it; `refusing`: refuses below a lower ρ."""
+def _certifiable(studied: Study, inputs: StudyInputs, refuse: Callable[[float], StudiedRefusal | None]) -> Study:
+    """Lower ρ as far as the certificate of a loss needs it; `refuse`: refuses below a lower ρ."""
     evidence, answering = studied.deciding(inputs), studied.scored.answering
     rho = certifiable_rho(inputs.settings.rule, evidence)
     if rho is None or answering is None or rho >= answering.threshold:
         return studied
-    refusal = refusing(rho)
+    refusal = refuse(rho)
     if refusal is None:
         return studied
-    inputs.job.report(lowered_rho(evidence, float(answering.threshold), refusal.rule.tau))
+    inputs.job.report(refusing.lowered_rho(evidence, float(answering.threshold), refusal.rule.tau))
     answering = replace(refusal.answering, planned=answering.threshold)
     return replace(studied, refusal=refusal, scored=replace(studied.scored, answering=answering))
 
@@ -340,11 +333,11 @@ def _refusal(
         return refusal
     if not settings.refuses and kept is None:
         return None
-    divided = divide_queries(parts, roles, settings.rule)
+    divided = refusing.divide_queries(parts, roles, settings.rule)
     questions = searching.questions(divided)
     if questions is None:
         return None
-    return refuse_by_default(searching.queries, questions, divided, roles, settings, kept and kept[1])
+    return refusing.refuse_by_default(searching.queries, questions, divided, roles, settings, kept and kept[1])
 
 
 def _groups(
@@ -353,7 +346,7 @@ def _groups(
     """Return the labelled queries with all that a score of whole queries may be made of; see `VectorSearch.groups`."""
     if searching.vectors is not None:
         return searching.vectors.groups(members, kept)
-    return scored_groups(searching.queries, members, settings.seed)
+    return refusing.scored_groups(searching.queries, members, settings.seed)
 
 
 def _relevance_of_scores(

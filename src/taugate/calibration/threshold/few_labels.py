@@ -27,17 +27,8 @@ from taugate.evidence.ranking import JudgedQueries, discounts
 from taugate.evidence.risk import certify, words
 from taugate.evidence.rules import CONFIDENCE, ThresholdRule
 from taugate.policy.arrays import Float32, Float64, concatenate
+from taugate.release import outcome_records
 from taugate.release.evidence import Certificate, Estimate, Interval
-from taugate.release.outcome_records import (
-    LabelsRecord,
-    Machine,
-    MachineRecord,
-    MachineWorth,
-    MetricsRecord,
-    PolicyRecord,
-    SourceRecord,
-    ThresholdInterval,
-)
 from taugate.retrieval.index.top_k import TopK
 
 
@@ -50,7 +41,7 @@ class FewLabels:
     units: SamplingUnits
     judged: JudgedQueries  # the answerable judged queries with their results
     splits: Sequence[str]
-    machine: Machine | None  # machine that scored the results, None without unjudged queries
+    machine: outcome_records.Machine | None  # machine that scored the results, None without unjudged queries
 
     @classmethod
     def of(cls, search: LabelledSearch, seed: int) -> "FewLabels | None":
@@ -98,7 +89,7 @@ class FewLabels:
             machine=machine,
         )
 
-    def policy(self, rule: ThresholdRule, k: int) -> PolicyRecord:
+    def policy(self, rule: ThresholdRule, k: int) -> outcome_records.PolicyRecord:
         """Take the strictest threshold that is shown to lose at most the rule's limit, or no threshold.
 
         Args:
@@ -111,7 +102,7 @@ class FewLabels:
             guarantee = self._shortage(rule, certificate)
         else:
             guarantee = self._guarantee(rule, certificate, k, uses_machine=at_tau.both.weight[0] > 0)
-        return PolicyRecord(
+        return outcome_records.PolicyRecord(
             kind="none" if tau is None else "similarity",
             tau=tau,
             psi=None,
@@ -145,7 +136,9 @@ class FewLabels:
             queries_needed=certify.queries_for_confidence(rule.max_loss, rule.confidence),
         )
 
-    def metrics(self, measured: MetricsRecord, policy: PolicyRecord) -> MetricsRecord:
+    def metrics(
+        self, measured: outcome_records.MetricsRecord, policy: outcome_records.PolicyRecord
+    ) -> outcome_records.MetricsRecord:
         """Replace accuracy, NDCG and the kept share by estimates over the queries that people ask.
 
         Args:
@@ -174,7 +167,7 @@ class FewLabels:
             update={**metrics, "kept_fraction": float(np.average(answerable.mean(axis=1), weights=weights))}
         )
 
-    def record(self, policy: PolicyRecord, rule: ThresholdRule) -> LabelsRecord:
+    def record(self, policy: outcome_records.PolicyRecord, rule: ThresholdRule) -> outcome_records.LabelsRecord:
         """Record the estimates from labels alone, from the machine alone and from both together."""
         accuracy, loss = self._accuracy(), self._loss(policy.tau, CONFIDENCE)
         max_loss = rule.max_loss if policy.statement == "labels" else None
@@ -182,17 +175,19 @@ class FewLabels:
         machine = None
         if accuracy.machine is not None and loss.machine is not None:
             tau = None if max_loss is None else self._strictest_of_machine(max_loss)
-            machine = MachineRecord(accuracy=float(accuracy.machine[0]), loss=float(loss.machine[0]), tau=tau)
+            machine = outcome_records.MachineRecord(
+                accuracy=float(accuracy.machine[0]), loss=float(loss.machine[0]), tau=tau
+            )
         nothing = Interval(mean=0.0, lower=0.0, upper=0.0)  # without a cut, nothing is lost
         alone, both = (
-            SourceRecord(
+            outcome_records.SourceRecord(
                 accuracy=_interval(accuracy.alone if only_labels else accuracy.both),
                 loss=nothing if policy.tau is None else _interval(loss.alone if only_labels else loss.both),
                 tau=None if max_loss is None else _threshold(self._strictest(rule, alone=only_labels)),
             )
             for only_labels in (True, False)
         )
-        return LabelsRecord(
+        return outcome_records.LabelsRecord(
             splits=list(self.splits),
             judged=len(population.weights),
             answerable=int(population.answerable.sum()),
@@ -277,7 +272,7 @@ class FewLabels:
 
 def _machine_scores(
     search: LabelledSearch, unjudged_own: OwnPassages, top: TopK, seed: int
-) -> tuple[Machine | None, Float32, ScoredResults | None]:
+) -> tuple[outcome_records.Machine | None, Float32, ScoredResults | None]:
     """Return the machine with its scores of judged and unjudged queries; without the latter, scores are similarities.
 
     Args:
@@ -319,10 +314,14 @@ def _at_most(with_cut: Estimate, without_cut: Estimate) -> Estimate:
     return Estimate(**ends)
 
 
-def _machine_worth(sources: SourceComparison) -> MachineWorth:
+def _machine_worth(sources: SourceComparison) -> outcome_records.MachineWorth:
     both = sources.both
-    return MachineWorth(r2=float(sources.r2[0]), weight=float(both.weight[0]), labels=float(both.effective_labels[0]))
+    return outcome_records.MachineWorth(
+        r2=float(sources.r2[0]), weight=float(both.weight[0]), labels=float(both.effective_labels[0])
+    )
 
 
-def _threshold(estimate: ThresholdEstimate) -> ThresholdInterval:
-    return ThresholdInterval(safe=estimate.safe, value=estimate.value, lower=estimate.lowest, upper=estimate.highest)
+def _threshold(estimate: ThresholdEstimate) -> outcome_records.ThresholdInterval:
+    return outcome_records.ThresholdInterval(
+        safe=estimate.safe, value=estimate.value, lower=estimate.lowest, upper=estimate.highest
+    )

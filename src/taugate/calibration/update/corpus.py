@@ -26,24 +26,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from taugate.calibration.acceptance import baseline
 from taugate.calibration.acceptance.accept import accept_updated_index
-from taugate.calibration.acceptance.baseline import (
-    AcceptedSearch,
-    GateState,
-    LexicalPart,
-    RecordedProjection,
-    SearchTrial,
-)
+from taugate.calibration.encoding import corpus
 from taugate.calibration.encoding.cache import UNKNOWN, CorpusChanges, CorpusDigests, EmbeddingCache
-from taugate.calibration.encoding.corpus import (
-    EncodedDataset,
-    EncodedTexts,
-    encode,
-    encode_queries,
-    own_dataset,
-    warn_of_longer,
-    with_words,
-)
 from taugate.calibration.encoding.source import Encoders
 from taugate.calibration.metrics.inputs import CalibrationInputs, OwnPassages, exclude_own, max_own_passages, units_of
 from taugate.calibration.progress import Job
@@ -80,14 +66,14 @@ _COMPARED, _SAME_MODEL = 1000, 0.95
 
 def encode_changes(
     dataset: Dataset, changes: CorpusChanges, release: Release, encoders: Encoders, job: Job
-) -> EncodedDataset:
+) -> corpus.EncodedDataset:
     """Encode the texts that are new since the current release, and all queries."""
     if dataset.vectors is not None:
-        warn_of_longer(dataset.vectors.documents, encoders.documents.config, job)
-        return _own_vectors(own_dataset(dataset, dataset.vectors, job), changes, release)
+        corpus.warn_of_longer(dataset.vectors.documents, encoders.documents.config, job)
+        return _own_vectors(corpus.own_dataset(dataset, dataset.vectors, job), changes, release)
     documents, texts = _documents(dataset, changes, release, encoders.documents, job)
     cache = EmbeddingCache.of(encoders.queries)
-    queries = encode_queries(dataset, encoders.queries, cache, job).vectors
+    queries = corpus.encode_queries(dataset, encoders.queries, cache, job).vectors
     truncated = _truncated(dataset.documents, changes, release, encoders.documents)
     counted = f"{texts:,} {'text' if texts == 1 else 'texts'}"
     job.describe(
@@ -95,11 +81,11 @@ def encode_changes(
     )
     job.add("encode", 0.0)  # also if nothing was encoded
     lengths = np.array([len(document.encoded_text.encode()) for document in dataset.documents], dtype=np.int64)
-    encoded = EncodedDataset(documents=documents, lengths=lengths, truncated_documents=truncated, **queries)
+    encoded = corpus.EncodedDataset(documents=documents, lengths=lengths, truncated_documents=truncated, **queries)
     return _projected_queries(encoded, release.retriever.projection)
 
 
-def _own_vectors(encoded: EncodedDataset, changes: CorpusChanges, release: Release) -> EncodedDataset:
+def _own_vectors(encoded: corpus.EncodedDataset, changes: CorpusChanges, release: Release) -> corpus.EncodedDataset:
     """Return vectors that came with the newer corpus, projected as those of the release."""
     projection, index = release.retriever.projection, vector_index(release.retriever.index)
     documents = _projected(projection, encoded.documents)
@@ -130,7 +116,7 @@ def _documents(
     new = np.flatnonzero(sources == UNKNOWN)
     texts = [dataset.documents[position].encoded_text for position in new.tolist()]
     cache = EmbeddingCache.of(encoder)
-    encoded = encode(encoder, texts, len(texts), "document", cache, job)
+    encoded = corpus.encode(encoder, texts, len(texts), "document", cache, job)
     projection, reusable = release.retriever.projection, np.flatnonzero(sources != UNKNOWN)
     vectors = np.empty((len(sources), index.dimension), dtype=np.float32)
     vectors[new] = _projected(projection, encoded.vectors)
@@ -138,7 +124,7 @@ def _documents(
     return vectors, encoded.encoded
 
 
-def _projected_queries(encoded: EncodedDataset, projection: Projection | None) -> EncodedDataset:
+def _projected_queries(encoded: corpus.EncodedDataset, projection: Projection | None) -> corpus.EncodedDataset:
     return encoded.with_queries(lambda _, vectors: map_dense(vectors, lambda dense: _projected(projection, dense)))
 
 
@@ -175,8 +161,8 @@ def release_encoders(folder: Path, release: Release) -> Encoders:
 
 
 def accept_index(
-    inputs: CalibrationInputs, release: Release, encoders: Encoders, encoded: EncodedTexts
-) -> AcceptedSearch:
+    inputs: CalibrationInputs, release: Release, encoders: Encoders, encoded: corpus.EncodedTexts
+) -> baseline.AcceptedSearch:
     """Build the index of the release's kind: exact, or approximate and tested by the gate again.
 
     A lexical part keeps its weight, k1 and b, and is computed from the words of the updated corpus.
@@ -189,9 +175,9 @@ def accept_index(
     with inputs.job.stage("index"):
         if before is not None:
             texts = (document.encoded_text for document in dataset.documents)
-            lexical = LexicalPart(before.lexical.of_other_texts(texts), before.weight)
-            encoded = with_words(encoded, dataset, lexical.words.statistics.rule)
-        trial = SearchTrial.build(
+            lexical = baseline.LexicalPart(before.lexical.of_other_texts(texts), before.weight)
+            encoded = corpus.with_words(encoded, dataset, lexical.words.statistics.rule)
+        trial = baseline.SearchTrial.build(
             dataset.answerable,
             encoded.answerable,
             require_in_memory(encoded.documents),
@@ -201,8 +187,8 @@ def accept_index(
         )
     projection = None
     if manifest.projection is not None and release.retriever.projection is not None:
-        projection = RecordedProjection(release.retriever.projection, manifest.projection)
-    exact = GateState.exact(encoders.queries, encoded, trial)
+        projection = baseline.RecordedProjection(release.retriever.projection, manifest.projection)
+    exact = baseline.GateState.exact(encoders.queries, encoded, trial)
     inherited = replace(
         exact.accepted,
         projection=projection,

@@ -26,32 +26,16 @@ from taugate.calibration.settings import TESTED_AGAIN, CalibrationSettings, Upda
 from taugate.calibration.study.decide import LabelledEvidence
 from taugate.calibration.study.reranked import RerankedSearch
 from taugate.calibration.study.study import Inherited
-from taugate.calibration.update.corpus import (
-    ResultsBefore,
-    SecondStageBefore,
-    ThresholdCheck,
-    accept_index,
-    check_threshold,
-    encode_changes,
-    first_stage_before,
-    release_encoders,
-)
+from taugate.calibration.update import corpus
 from taugate.data.beir import Dataset, read_dataset, read_people
 from taugate.errors import InputError
 from taugate.evidence.measure import DrawnQueries
 from taugate.evidence.ranking import ScoredQueries
 from taugate.evidence.rules import CONFIDENCE, MAX_LOSS
 from taugate.registry.history import calibration_lock, lock_for_reading
+from taugate.release import promises
 from taugate.release.evidence import Interval, Record
 from taugate.release.outcome_records import PolicyRecord
-from taugate.release.promises import (
-    StatedRecords,
-    all_withdrawn,
-    ask_first_stage,
-    ask_promises,
-    inherited_calibration,
-    stated,
-)
 from taugate.release.state import UpdateRecord, WithdrawnRecord
 from taugate.retrieval.engines.corpus import collection_index
 from taugate.retrieval.engines.search import EngineIndex
@@ -104,24 +88,26 @@ def update(
     ):
         with job.stage("load"):
             release = load(current, trusted=promotion.trusted, engine=JOB_ACCESS)
-            encoders = release_encoders(current, release)
+            encoders = corpus.release_encoders(current, release)
         newer = read_newer(data, release, encoders, settings, Path(spool), job)
         if newer is None:
             return None
         read, changes = newer.read, newer.changes
         encoded = encode_data(
             read,
-            lambda: encode_changes(read.inputs.dataset, changes, release, encoders, job),
+            lambda: corpus.encode_changes(read.inputs.dataset, changes, release, encoders, job),
             lambda _: ReusableVectors(changes.sources, _collection(release).vectors),
         )
-        accepted = accept_search(read, encoded, lambda: accept_index(read.inputs, release, encoders, encoded.texts))
+        accepted = accept_search(
+            read, encoded, lambda: corpus.accept_index(read.inputs, release, encoders, encoded.texts)
+        )
         measured = Calibration.of(read, encoded, accept_same_reranker(newer, accepted))
         checked = check_promises(newer, measured)
         holds = checked.check.holds and not checked.withdrawn
         name = ""
         if holds or keep:
             forced = promotion.requested and promotion.force and not holds
-            withdrawn = all_withdrawn(release.manifest, checked.withdrawn)
+            withdrawn = promises.all_withdrawn(release.manifest, checked.withdrawn)
             manifest = checked.calibration.manifest(checked.update_record(newer, forced=forced), withdrawn)
             name = checked.calibration.write(current.parent, manifest).release_id
         return checked.record(name, changes.counts)
@@ -143,7 +129,7 @@ class CheckedUpdate:
     """What a newer corpus does to the threshold and the promises of a release."""
 
     calibration: Calibration  # the newer corpus, measured with what is left of the promises
-    check: ThresholdCheck
+    check: corpus.ThresholdCheck
     withdrawn: list[WithdrawnRecord]  # promises that do not hold any more
 
     def record(self, release: str, changes: dict[str, int]) -> CheckRecord:
@@ -241,19 +227,19 @@ def check_promises(newer: NewerCorpus, measured: Calibration) -> CheckedUpdate:
     with inputs.job.stage("check"):
         check = _check_thresholds(newer, measured)
     _warn(check, inputs.job)
-    new = StatedRecords(decided.policy, decided.refusal, current.strata)
+    new = promises.StatedRecords(decided.policy, decided.refusal, current.strata)
     evidence = LabelledEvidence(measured.studied, accepted.searching.queries, inputs)
-    left, withdrawn = ask_promises(stated(current, current.strata), evidence, new)
+    left, withdrawn = promises.ask_promises(promises.stated(current, current.strata), evidence, new)
     second = accepted.second
     if second is not None and current.second_stage is not None:
         evidence = LabelledEvidence(second.first, accepted.first.queries, inputs)
-        record, of_first = ask_first_stage(current.second_stage, evidence, second.record)
+        record, of_first = promises.ask_first_stage(current.second_stage, evidence, second.record)
         second = replace(second, record=record)
         withdrawn += of_first
     # The evidence for τ is still the parent's; an update adds none.
     calibration = current.calibration or decided.calibration
-    if all_withdrawn(current, withdrawn) or not check.holds:
-        calibration = inherited_calibration(current)
+    if promises.all_withdrawn(current, withdrawn) or not check.holds:
+        calibration = promises.inherited_calibration(current)
     decided = replace(decided, **vars(left), labels=current.labels, calibration=calibration)
     kept = (record for record in current.gate if record.kind not in TESTED_AGAIN)
     search = replace(accepted.search, gate=(*kept, *accepted.search.gate))
@@ -261,21 +247,21 @@ def check_promises(newer: NewerCorpus, measured: Calibration) -> CheckedUpdate:
     return CheckedUpdate(replace(measured, accepted=accepted, decided=decided), check, withdrawn)
 
 
-def _check_thresholds(newer: NewerCorpus, measured: Calibration) -> ThresholdCheck:
+def _check_thresholds(newer: NewerCorpus, measured: Calibration) -> corpus.ThresholdCheck:
     """Check the threshold; of two stages, return the check that is further from holding."""
 
     def check(
-        before: ResultsBefore, search: LabelledSearch, scored: ScoredQueries, policy: PolicyRecord
-    ) -> ThresholdCheck:
-        return check_threshold(before, newer.before, search, scored, policy, newer.requested)
+        before: corpus.ResultsBefore, search: LabelledSearch, scored: ScoredQueries, policy: PolicyRecord
+    ) -> corpus.ThresholdCheck:
+        return corpus.check_threshold(before, newer.before, search, scored, policy, newer.requested)
 
     release, accepted = newer.release, measured.accepted
-    first, served = partial(first_stage_before, release), accepted.searching.queries
+    first, served = partial(corpus.first_stage_before, release), accepted.searching.queries
     scored, policy = measured.studied.scored, measured.decided.policy
     second, after = release.retriever.second, accepted.second
     if after is None or second is None:
         return check(first, served, scored, policy)
-    before = SecondStageBefore(release, second, after.searching, newer.changes)
+    before = corpus.SecondStageBefore(release, second, after.searching, newer.changes)
     alone = check(first, accepted.first.queries, after.first.scored, after.record.first.policy)
     alone = replace(alone, name="the first stage's own threshold")
     newer.read.job.report(alone.sentence)
@@ -308,7 +294,7 @@ def _queries_are(count: int) -> str:
     return f"{count:,} {'query is' if count == 1 else 'queries are'}"
 
 
-def _warn(check: ThresholdCheck, job: Job) -> None:
+def _warn(check: corpus.ThresholdCheck, job: Job) -> None:
     if check.widened:
         job.report(
             f"warning: the margin is {check.margin:g} instead of {MAX_LOSS:g}: {check.units.words} cannot show a "

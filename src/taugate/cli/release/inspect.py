@@ -227,7 +227,7 @@ def show_differences(releases: Path, names: tuple[str, ...]) -> int:
     changed = [row for row in rows if row[1] != row[2]]
     print_result("\n".join(aligned(changed, right=(1, 2, 3))) or "no difference")
     if old.searchable is None and new.searchable is None:
-        from taugate.calibration.comparison.publish import Upgrade  # needs scipy, which the service does without
+        from taugate.calibration.comparison.upgrade import Upgrade  # needs scipy, which the service does without
 
         upgrade = Upgrade.between(*folders)
         for sentence in [] if upgrade is None else upgrade.sentences():

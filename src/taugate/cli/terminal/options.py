@@ -193,11 +193,11 @@ def setting_parameters(*, moved: bool = False) -> list[click.Parameter]:
 
 def variable_help(name: str) -> str:
     """Return the help of an option that sets a setting of the service: description, variable and default."""
-    from taugate.service.settings import VARIABLES  # loaded only by commands with such an option
+    from taugate.service.settings import FIELDS  # loaded only by commands with such an option
 
-    variable = VARIABLES[name]
+    variable = FIELDS[name]
     default = "" if variable.default == "–" else f", default {variable.default}"
-    return f"{variable.description} ({variable.name}{default})"
+    return f"{variable.description} ({variable.setting}{default})"
 
 
 def _type(kinds: list[Any]) -> Any:  # noqa: ANN401 (Click takes types of its own and Python's)

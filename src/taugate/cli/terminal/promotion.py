@@ -9,9 +9,9 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic.dataclasses import dataclass
 
-from taugate.calibration.comparison.decision import PromotionRule
 from taugate.calibration.comparison.publish import Promotion, Published, report
-from taugate.calibration.formats import metrics_line
+from taugate.calibration.comparison.rule import PromotionRule
+from taugate.calibration.progress import metrics_line
 from taugate.cli.terminal.command import OptionGroup
 from taugate.cli.terminal.options import Appearance, number_or, option
 from taugate.cli.terminal.output import print_result, say, say_labelled

@@ -39,6 +39,7 @@ from taugate.retrieval.encoder.bert import BertModel, Graph, processor_path
 from taugate.retrieval.hardware import cuda_available, processors
 from taugate.retrieval.vectors import extended
 from taugate.storage.files import read_secret, sha256_files
+from taugate.storage.json_endpoint import url_and_key_file
 
 if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
@@ -348,8 +349,8 @@ class EndpointAccess:
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] = os.environ) -> Self:
         """Return the access of a job, as the environment says."""
-        key_file = environ.get(KEY_FILE)
-        return cls(environ.get(URL) or None, Path(key_file) if key_file else None)
+        url, key_file = url_and_key_file(environ, URL, KEY_FILE)
+        return cls(url or None, key_file)
 
     def key(self, record: EndpointRecord) -> str | None:
         """Read the key. Raises InputError if the file cannot be read, or no URL is set."""

@@ -19,7 +19,11 @@ from taugate.retrieval.index.flat import (
     SPARE,
     FaissIndex,
     FlatIndex,
+    add_codes,
     brute_force_top_k,
+    padded,
+    padded_dimension,
+    query_codes,
     rerank,
 )
 from taugate.retrieval.index.kinds import (
@@ -28,11 +32,7 @@ from taugate.retrieval.index.kinds import (
     FLOAT32_GRAPH,
     QUANTIZERS,
     ROUNDED_INT8,
-    add_codes,
-    padded,
-    padded_dimension,
     proposes_by_codes,
-    query_codes,
     stored_vectors,
 )
 from taugate.retrieval.index.top_k import Index, TopK

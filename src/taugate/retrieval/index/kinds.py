@@ -1,12 +1,7 @@
-"""The kinds of index, their classes in FAISS and their stored vectors, also as codes of one byte per component.
-
-Codes of one byte per component, which propose documents to exact search ten times as fast as float32 vectors. FAISS
-multiplies the codes of a query and of a document in whole numbers. How far such a product can be from the similarity
-follows from the rounding of the codes alone, so exact search can prove that it misses no document.
-"""
+"""The kinds of index, their classes in FAISS and their stored vectors."""
 
 import ctypes
-from typing import Any, Self
+from typing import Any
 
 import faiss
 import numpy as np
@@ -14,7 +9,6 @@ from numpy.typing import NDArray
 
 from taugate.policy.arrays import Float32, Vectors
 from taugate.release.names import Kind
-from taugate.retrieval.vectors import rounding_bound
 
 # The class of every kind; an index read from a file must be an instance of exactly this class.
 FAISS_TYPES: dict[Kind, type] = {
@@ -33,14 +27,6 @@ QUANTIZERS: dict[Kind, int] = {
 ROUNDED_INT8 = faiss.ScalarQuantizer.QT_8bit
 FLOAT32_GRAPH = faiss.IndexHNSWFlat  # the class of hnsw in such releases, which stores the vectors themselves
 COMPONENTS_A_CODE = 4  # vector components per byte of product quantisation
-# Vectors are padded with zeros to a multiple of these. FAISS reads scalar codes 16 at a time, and is several times
-# slower for other lengths.
-_MULTIPLES: dict[Kind, int] = {"flat-float16": 16, "flat-int8": 16, "hnsw": 16, "ivf-pq": COMPONENTS_A_CODE}
-
-_KIND: Kind = "flat-int8"
-_MAX_CODE = 127  # of a signed byte; −128 is unused, so that the sign of a component changes nothing
-_ROUNDED = 0.5 + _MAX_CODE * 2.0**-24  # largest difference of a code from its float32 quotient by the step
-_BLOCK = 1 << 14  # documents coded at a time: 25 MB of float32 at d = 384
 
 
 def proposes_by_codes(index: Any, kind: Kind) -> bool:  # noqa: ANN401 (faiss has no types)
@@ -48,18 +34,6 @@ def proposes_by_codes(index: Any, kind: Kind) -> bool:  # noqa: ANN401 (faiss ha
     if kind == "hnsw":
         return type(index) is FAISS_TYPES[kind]
     return kind == "ivf-pq" or (kind == "flat-int8" and index.sq.qtype != ROUNDED_INT8)
-
-
-def padded_dimension(kind: Kind, dimension: int) -> int:
-    """Return the padded dimension at which an index of a kind stores vectors of `dimension`."""
-    return dimension + -dimension % _MULTIPLES.get(kind, 1)
-
-
-def padded(vectors: Float32, dimension: int) -> Float32:
-    """Pad vectors, (n, d) float32, with zeros; returns (n, dimension ≥ d) float32, contiguous."""
-    missing = dimension - vectors.shape[1]
-    result = np.pad(vectors, ((0, 0), (0, missing))) if missing else vectors
-    return np.ascontiguousarray(result, dtype=np.float32)
 
 
 def stored_vectors(index: Any, dimension: int) -> Vectors:  # noqa: ANN401 (faiss has no types)
@@ -142,71 +116,3 @@ def stored_codes(index: Any, owner: Any = None) -> NDArray[np.uint8]:  # noqa: A
     codes = np.frombuffer(memory, dtype=np.uint8).reshape(-1, index.code_size)
     codes.flags.writeable = False
     return codes
-
-
-class Int8Codes:
-    """The codes of N documents: their components divided by one step for all of them, and rounded.
-
-    Attributes:
-        faiss: Scalar-quantised index of FAISS; its argument of range statistics, which these codes do not use, has the
-            step, because FAISS stores no other number with such an index.
-
-    Args:
-        dimension: Dimension of a vector before padding.
-    """
-
-    def __init__(self, index: Any, dimension: int) -> None:  # noqa: ANN401 (faiss has no types)
-        self.faiss = index
-        self._step = float(index.sq.rangestat_arg)
-        # Largest rounding error of a component, and of the length of a document.
-        self._component_error = _ROUNDED * self._step
-        self._length = 1 + self._component_error * np.sqrt(dimension)
-        self._bound = rounding_bound(index.d)
-
-    @classmethod
-    def build(cls, vectors: Float32) -> Self:
-        """Code vectors of unit length, (N, d) float32, N ≥ 1."""
-        dimension = vectors.shape[1]
-        index = faiss.IndexScalarQuantizer(
-            padded_dimension(_KIND, dimension), faiss.ScalarQuantizer.QT_8bit_direct_signed, faiss.METRIC_INNER_PRODUCT
-        )
-        index.sq.rangestat_arg = add_codes(index, vectors, _BLOCK)
-        return cls(index, dimension)
-
-    def propose(
-        self, queries: Float32, count: int, parameters: faiss.SearchParameters | None = None
-    ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        """Return the documents with the highest products of codes.
-
-        Returns the highest similarity that a document besides these can have, (n,), and their positions, (n, count).
-
-        Args:
-            parameters: Parameters of FAISS, such as a subset to search.
-        """
-        codes, steps = query_codes(queries)
-        products, candidates = self.faiss.search(padded(codes, self.faiss.d), count, params=parameters)
-        lost = queries - codes * steps[:, None]
-        # q·v − (t·c_q)·(s·c_v) = q·(v − s·c_v) + (q − t·c_q)·(s·c_v), by Hölder's and Cauchy's inequality.
-        bounds = np.abs(queries).sum(axis=1, dtype=np.float64) * self._component_error
-        bounds += np.sqrt(np.einsum("nd,nd->n", lost, lost, dtype=np.float64)) * self._length + self._bound
-        return products[:, -1] * (steps * self._step) + bounds, candidates
-
-
-def add_codes(index: Any, vectors: Float32, block: int) -> float:  # noqa: ANN401
-    """Add the codes of vectors to an index of FAISS that stores signed bytes; returns their step.
-
-    Args:
-        vectors: (N, d) float32, N ≥ 1.
-        block: Number of vectors added at a time.
-    """
-    step = np.float32(max(vectors.max(), -vectors.min()) / _MAX_CODE) or np.float32(1)
-    for start in range(0, len(vectors), block):
-        index.add(padded(np.rint(vectors[start : start + block] / step), index.d))
-    return float(step)
-
-
-def query_codes(queries: Float32) -> tuple[Float32, Float32]:
-    """Return the codes of queries, (n, d) whole numbers from −127 to 127, and the step of each query, (n,)."""
-    steps = np.abs(queries).max(axis=1) / np.float32(_MAX_CODE)
-    steps[steps == 0] = 1
-    return np.rint(queries / steps[:, None]), steps

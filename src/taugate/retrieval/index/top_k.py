@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from taugate.policy.arrays import Float32, QueryVectors, Ranking
 from taugate.retrieval.documents.filters import Filter
-from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import Document
 
 Parents = NDArray[np.int32]  # the document of each passage, (N,), as in DocumentStore.parents
@@ -176,30 +175,3 @@ class Passages(Fields, Protocol):
     def meets(self, query_filter: Filter, positions: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return which of the passages at m positions, int64, meet a filter, (m,) bool; raises like `find`."""
         ...
-
-
-@dataclass(frozen=True)
-class LocalPassages:
-    """Passages in this process; filters are evaluated on their metadata, and filtered searches are exact."""
-
-    index: Index
-    metadata: Metadata
-    remote: bool = False
-
-    def find(self, queries: QueryVectors, k: int, query_filter: Filter, observe: Observe = unobserved) -> TopK:
-        """See Passages.find."""
-        if not query_filter:
-            return self.index.search(queries, k)
-        return self.index.search_within(queries, k, DocumentSubset(self.metadata.where(query_filter)))
-
-    def meets(self, query_filter: Filter, positions: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """See Passages.meets."""
-        return self.metadata.where(query_filter)[positions] if query_filter else np.ones(len(positions), dtype=np.bool_)
-
-    def check(self, query_filter: Filter) -> None:
-        """See Fields.check."""
-        self.metadata.check(query_filter)
-
-    def check_kinds(self, query_filter: Filter) -> None:
-        """See Fields.check_kinds."""
-        self.metadata.check_kinds(query_filter)

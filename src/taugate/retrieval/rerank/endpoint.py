@@ -24,7 +24,7 @@ from taugate.release.search_records import RerankerKind
 from taugate.retrieval.rerank.stage import checked_scores
 from taugate.storage.files import Json, read_secret
 from taugate.storage.http_client import AttemptFailed
-from taugate.storage.json_endpoint import EndpointWording, JsonEndpoint
+from taugate.storage.json_endpoint import EndpointWording, JsonEndpoint, url_and_key_file
 
 URL, KEY_FILE = "TAUGATE_RERANK_URL", "TAUGATE_RERANK_KEY_FILE"
 _WORDING = EndpointWording(
@@ -46,8 +46,7 @@ _TIMEOUT = 60.0  # seconds of a request without a deadline
 
 def reranker_endpoint(model: str | None) -> "RerankerEndpoint":
     """Return the endpoint that the environment names; see `endpoint_at`."""
-    key_file = os.environ.get(KEY_FILE)
-    return endpoint_at(model, os.environ.get(URL, ""), Path(key_file) if key_file else None)
+    return endpoint_at(model, *url_and_key_file(os.environ, URL, KEY_FILE))
 
 
 def endpoint_at(model: str | None, url: str, key_file: Path | None) -> "RerankerEndpoint":

@@ -22,7 +22,15 @@ from taugate.policy.arrays import Float32, Float64
 from taugate.release.queries import texts_of
 from taugate.retrieval.golden import differences, is_answered, overall, search
 from taugate.service.drift.alarms import DriftAlarms, DriftGauges
-from taugate.service.drift.query_log import Judged, QueryLog, ServedReply, WatchedRelease, judgements, observations
+from taugate.service.drift.query_log import (
+    Judged,
+    QueryLog,
+    ServedReply,
+    WatchedRelease,
+    decision_chain,
+    judgements,
+    observations,
+)
 from taugate.service.drift.worker_store import WorkerStore
 from taugate.service.pipeline.record import ShownReply, random_documents
 from taugate.service.settings import Settings
@@ -264,7 +272,11 @@ class TrafficAnalysis:
         random = random_documents(release.manifest)
         self._observations = partial(observations, k=k, random=random, components=components)
         path = settings.drift.query_log
-        self._query_log = None if path is None else QueryLog(path, release, texts=settings.drift.query_log_texts)
+        self._query_log = None
+        if path is not None:
+            texts, chain = settings.drift.query_log_texts, decision_chain(settings)
+            self._query_log = QueryLog(path, release, texts=texts, chain=chain)
+        self._chained = self._query_log if settings.drift.query_log_chain else None
         self.questions = None
         if path is not None and settings.drift.query_log_texts:  # without this consent, no text is kept
             self.questions = LiveQuestions(release)
@@ -286,7 +298,9 @@ class TrafficAnalysis:
             for store in self._stores:
                 store.remember(served[-1].at, shown)
         self._queries.append(self._observations(served))
-        if self._query_log is not None:
+        if self._chained is not None:
+            self._chained.write(served, judged)  # at once, so that a kill loses a second
+        elif self._query_log is not None:
             self._to_log += served
         self._judged += judged
         now = time.monotonic()
@@ -307,6 +321,8 @@ class TrafficAnalysis:
     def close(self, *, forget: bool) -> None:
         """Update the alarms with the remaining traffic and reset the metrics; see DriftWatch.close."""
         self._update_alarms()
+        if self._chained is not None:
+            self._chained.seal()
         if forget:
             self.alarms.forget()
         self._gauges.close()
@@ -321,7 +337,7 @@ class TrafficAnalysis:
         self.alarms.update(queries, replies)
         if self.questions is not None:
             self.questions.add(served, alarm=orjson.loads(self.alarms.report)["alarm"])
-        if self._query_log is not None:
+        if self._query_log is not None and self._chained is None:
             self._query_log.write(served, judged)
 
     def _run_canary(self, canary: Canary) -> None:

@@ -20,16 +20,19 @@ from typing import BinaryIO, NamedTuple, Protocol
 import numpy as np
 import orjson
 
+from taugate.drift.chain import Chain
 from taugate.drift.observations import JudgedReplies, Judgements, Keys, Observations, hashed, query_keys
 from taugate.drift.query_log import LoggedJudgement, LoggedQuery, ShownResult, hashed_filter, is_hash, line_bytes
 from taugate.errors import EngineUnavailable
 from taugate.policy.arrays import Float64
+from taugate.registry.writer import read_private_key
 from taugate.release.manifest import ReleaseManifest
 from taugate.release.queries import Reference
 from taugate.retrieval.documents.filters import filter_json
 from taugate.retrieval.documents.store import Documents
-from taugate.retrieval.query import Query
+from taugate.retrieval.query import Query, Stage
 from taugate.service.pipeline.record import SearchRecord, random_documents
+from taugate.service.settings.settings import Settings
 from taugate.storage.files import append_lines, set_mode, sync, sync_folder
 from taugate.storage.folders import EXCLUSIVE, acquire, is_at
 
@@ -125,11 +128,33 @@ _CACHED_IDS = 1 << 16  # of documents: reading one takes as long as writing the 
 _MAX_LATE = 1 << 14  # replies that wait for an engine
 
 
+def decision_chain(settings: Settings) -> Chain | None:
+    """Return what chains the lines of this process's query log; None unless the settings ask for it.
+
+    Raises:
+        InputError: If the key cannot be read.
+    """
+    drift = settings.drift
+    if drift.query_log is None or not drift.query_log_chain:
+        return None
+    path = drift.decision_log_key_file
+    return Chain(drift.query_log, None if path is None else read_private_key(path))
+
+
+def _thresholds(manifest: ReleaseManifest, stage: Stage | None) -> tuple[float | None, float | None]:
+    """Return τ and ρ of a release, or of its first stage alone."""
+    searched = manifest.searchable
+    deciding = searched.first_stage if searched is not None and stage == "first" else manifest
+    return deciding.policy.tau, None if deciding.refusal is None else deciding.refusal.rho
+
+
 class QueryLog:
     """Appends lines to a file, and creates it again after it was moved away, as by logrotate."""
 
-    def __init__(self, path: Path, release: WatchedRelease, *, texts: bool) -> None:
+    def __init__(self, path: Path, release: WatchedRelease, *, texts: bool, chain: Chain | None = None) -> None:
         """Write the traffic of a release to `path`, with queries and filters as they are if `texts`, else hashed."""
+        self.chain = chain
+        self._decisions = {stage: _thresholds(release.manifest, stage) for stage in (None, "first", "second")}
         self._path, self._texts = path, texts
         self._release, self._collection = release.manifest.release_id, release.manifest.data.name
         self._k = release.reference.top.shape[1]
@@ -146,7 +171,7 @@ class QueryLog:
         if not served and not judged:
             return  # without a write, nothing is known about the file
         try:
-            self._append(b"".join([*self._queries(served), *(self._judgement(judgement.line) for judgement in judged)]))
+            self._append([*self._queries(served), *(self._judgement(judgement.line) for judgement in judged)])
         except OSError as error:
             if self._writable:
                 _log.error("cannot write the query log", extra={"fields": {"reason": str(error)}})
@@ -188,27 +213,29 @@ class QueryLog:
         for at, query_id, query, key, record in served:
             query_filter = filter_json(query.filter) if query.filter else None
             similarities, shown = lists[record]
-            yield line_bytes(
-                LoggedQuery(
-                    at=at,
-                    query_id=query_id,
-                    query=query.text if self._texts and query.text else hashed(query.identity),
-                    key=key,
-                    collection=self._collection,
-                    release=self._release,
-                    filter=query_filter if self._texts or query_filter is None else hashed_filter(query_filter),
-                    k=query.k,
-                    threshold=query.threshold,
-                    group_by=query.group_by,
-                    kept=record.uncut_kept if similarities else 0,
-                    topk=similarities[: self._k],
-                    random=similarities[self._k : self._beside],
-                    components=similarities[self._beside :],
-                    shown=shown,
-                    stage=record.stage,
-                    not_comparable=record.not_comparable,
-                )
+            line = LoggedQuery(
+                at=at,
+                query_id=query_id,
+                query=query.text if self._texts and query.text else hashed(query.identity),
+                key=key,
+                collection=self._collection,
+                release=self._release,
+                filter=query_filter if self._texts or query_filter is None else hashed_filter(query_filter),
+                k=query.k,
+                threshold=query.threshold,
+                group_by=query.group_by,
+                kept=record.uncut_kept if similarities else 0,
+                topk=similarities[: self._k],
+                random=similarities[self._k : self._beside],
+                components=similarities[self._beside :],
+                shown=shown,
+                stage=record.stage,
+                not_comparable=record.not_comparable,
             )
+            if self.chain is None:
+                yield line_bytes(line)
+            else:
+                yield self.chain.query(line, query.identity, *self._decisions[record.stage], record.reason)
 
     def _shown(self, record: SearchRecord) -> list[ShownResult]:
         results = record.results.tolist()
@@ -219,17 +246,28 @@ class QueryLog:
         ]
 
     def _judgement(self, line: LoggedJudgement) -> bytes:
+        if self.chain is not None:
+            return self.chain.judgement(line)
         named = line.query is not None and not self._texts
         return line_bytes(replace(line, query=hashed(str(line.query))) if named else line)
 
-    def _append(self, lines: bytes) -> None:
+    def seal(self) -> None:
+        """End what this process wrote with a root, so that a missing last line is found."""
+        if self.chain is not None:
+            with suppress(OSError):  # `write` has logged it
+                self._append([], seal=True)
+
+    def _append(self, lines: list[bytes], *, seal: bool = False) -> None:
         while True:
             descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
             try:
                 with suppress(OSError):  # a file system without locks
                     acquire(descriptor, EXCLUSIVE, _LOCK_SECONDS)
                 if is_at(descriptor, self._path):  # else another file has replaced it in the meantime
-                    append_lines(descriptor, lines)
+                    if self.chain is None:
+                        append_lines(descriptor, b"".join(lines))
+                    else:
+                        self.chain.append(descriptor, lines, time.time(), seal=seal)
                     return
             finally:
                 os.close(descriptor)

@@ -151,7 +151,9 @@ class Feedback:
 
     def unknown(self) -> NotFound:
         """Return the error for an unknown reply, and for a reply to a key that may see other documents."""
-        return NotFound(f"query_id: no reply of the last {self._seconds:g} s (TAUGATE_FEEDBACK_SECONDS) has this id")
+        return NotFound(
+            f"query_id: no reply of the last {self._seconds:g} s (feedback_seconds of TAUGATE_DRIFT) has this id"
+        )
 
     def take(self) -> list[Judged]:
         """Return the judgements since the last call."""

@@ -18,19 +18,10 @@ from taugate.errors import EncoderUnavailable, EngineUnavailable, TextRefused
 from taugate.service import errors
 from taugate.service.access.admission import Admission
 from taugate.service.access.authorization import AllowedHosts, Authorizer
+from taugate.service.http import exchange
 from taugate.service.http.bodies import MAX_SMALL_BYTES, check_json, read_body, read_json, read_large_json, suggest_path
 from taugate.service.http.connection import current_connection
-from taugate.service.http.exchange import (
-    PROBLEM_TYPE,
-    SECURITY_HEADERS,
-    Caller,
-    RequestLog,
-    current_caller,
-    error_body,
-    json_reply,
-    problem_reply,
-    request_id,
-)
+from taugate.service.http.exchange import Caller
 from taugate.service.http.operation import ENDPOINTS, Operation
 from taugate.service.runtime.logs import CompletedRequest, SpanRef
 from taugate.service.settings import MAX_QUERIES, Part, Settings
@@ -89,7 +80,7 @@ class RequestSteps:
         settings: Settings,
         authorizer: Authorizer,
         admission: Admission,
-        log: RequestLog,
+        log: exchange.RequestLog,
     ) -> None:
         self._app, self._operations = app, operations
         self._hosts, self._authorizer = AllowedHosts(settings), authorizer
@@ -157,8 +148,8 @@ class RequestSteps:
         headers = dict(scope["headers"])
         span = SpanRef.of(scope["headers"]) if b"traceparent" in headers else None
         trace = self._request_log.begin_trace(span)
-        caller = Caller(request_id(headers.get(b"x-request-id", b"")), headers, span, trace)
-        current_caller.set(caller)
+        caller = Caller(exchange.request_id(headers.get(b"x-request-id", b"")), headers, span, trace)
+        exchange.current_caller.set(caller)
         return caller
 
     async def _reply(self, caller: Caller, operation: Operation | None, scope: Scope, receive: Receive) -> Response:
@@ -183,10 +174,11 @@ class RequestSteps:
         self._request_log.add_error(error.code)
         if operation is not None and operation.error_form is not None:
             status, code, further = operation.error_form(error, caller.headers)
-            return json_reply(error_body(code, str(error), caller.id) | further, status, error.headers)
-        if PROBLEM_TYPE in caller.headers.get(b"accept", b"").lower():
-            return problem_reply(error, caller.id)
-        return json_reply(error_body(error.code, str(error), caller.id), error.status, error.headers)
+            body = exchange.error_body(code, str(error), caller.id) | further
+            return exchange.json_reply(body, status, error.headers)
+        if exchange.PROBLEM_TYPE in caller.headers.get(b"accept", b"").lower():
+            return exchange.problem_reply(error, caller.id)
+        return exchange.json_reply(exchange.error_body(error.code, str(error), caller.id), error.status, error.headers)
 
     async def _handle(self, caller: Caller, operation: Operation | None, scope: Scope, receive: Receive) -> Response:
         """Take a request through the steps; raises ApiError if one of them refuses it."""
@@ -228,7 +220,9 @@ class RequestSteps:
         lines = scope["headers"]  # including every line of a repeated header
         size = len(scope["path"]) + len(scope["query_string"]) + sum(len(name) + len(value) for name, value in lines)
         if len(lines) > _MAX_HEADERS or size > self._max_header_bytes:  # h11 limits a head that arrives in parts
-            raise errors.HeadersTooLarge("the request line and headers exceed TAUGATE_MAX_HEADER_BYTES or 100 headers")
+            raise errors.HeadersTooLarge(
+                "the request line and headers exceed header_bytes of TAUGATE_MAX_CONNECTIONS, or 100 headers"
+            )
         # RFC 9112, section 6.1: requests with both are used for request smuggling.
         if b"content-length" in headers and b"transfer-encoding" in headers:
             raise errors.BadRequest(
@@ -283,7 +277,7 @@ def _finished(response: Response, caller: Caller) -> Response:
     """Add the request's id, and the security headers that a reply does not set itself, as the playground does."""
     headers = response.raw_headers
     present = {name for name, _ in headers}
-    headers += [header for header in SECURITY_HEADERS if header[0] not in present]
+    headers += [header for header in exchange.SECURITY_HEADERS if header[0] not in present]
     headers.append((b"x-request-id", caller.id.encode()))
     return response
 

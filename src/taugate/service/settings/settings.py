@@ -1,6 +1,7 @@
 """All settings of the service, read from flags and TAUGATE_* variables at startup and then frozen."""
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -24,6 +25,7 @@ from taugate.service.settings.groups import (
     DriftSettings,
     EndpointSettings,
     EngineSettings,
+    Former,
     LifecycleSettings,
     ListenSettings,
     ReleaseSettings,
@@ -32,6 +34,7 @@ from taugate.service.settings.groups import (
     SettingGroup,
     TelemetrySettings,
 )
+from taugate.storage.files import Json
 
 PREFIX = "TAUGATE_"
 
@@ -76,13 +79,13 @@ class Settings(BaseModel):
         Raises:
             pydantic.ValidationError: If a value is invalid or missing.
         """
-        super().__init__(**_environment() | values)
+        super().__init__(**_with_options(_environment()) | _with_options(values))
 
     @model_validator(mode="before")
     @classmethod
     def _into_groups(cls, values: dict[str, Any]) -> dict[str, Any]:
         """Put each value into its group. An unknown name is left at the top level, where validation rejects it."""
-        for variable in VARIABLES.values():
+        for variable in FIELDS.values():
             present = [name for name in variable.names if name in values]
             if len(present) > 1:
                 new, old = (f"{PREFIX}{name.upper()}" for name in present[:2])
@@ -102,9 +105,16 @@ class Settings(BaseModel):
         return self
 
     @model_validator(mode="after")
+    def _chained_log_has_no_texts(self) -> Self:
+        if self.drift.query_log_chain and (self.drift.query_log is None or self.drift.query_log_texts):
+            message = "TAUGATE_QUERY_LOG_CHAIN needs TAUGATE_QUERY_LOG, and no TAUGATE_QUERY_LOG_TEXTS, whose texts go"
+            raise PydanticCustomError("chain", message)
+        return self
+
+    @model_validator(mode="after")
     def _engine_is_given_up_before_the_request(self) -> Self:
         if self.engine.timeout_ms >= self.admission.deadline_ms and self.engine.url is not None:
-            message = "TAUGATE_ENGINE_TIMEOUT_MS must be below TAUGATE_DEADLINE_MS, or every failure would be a 504"
+            message = "engine_ms must be below TAUGATE_DEADLINE_MS, whose option it is, or every failure would be a 504"
             raise PydanticCustomError("engine_over_deadline", message)
         return self
 
@@ -114,18 +124,18 @@ class Settings(BaseModel):
         return {name: cast("type[SettingGroup]", field.annotation) for name, field in cls.model_fields.items()}
 
     def by_variable(self) -> dict[str, Any]:
-        """Return the values by variable, named in lower case and without TAUGATE_."""
-        return {name: getattr(getattr(self, setting.group), setting.field) for name, setting in VARIABLES.items()}
+        """Return the values by variable, former ones included, named in lower case and without TAUGATE_."""
+        return {name: getattr(getattr(self, setting.group), setting.field) for name, setting in FIELDS.items()}
 
     def for_log(self) -> dict[str, Any]:
         """Return the values as JSON with secrets masked, by current and older names of the variables."""
         groups = self.model_dump(mode="json")
-        return {name: groups[setting.group][setting.field] for setting in VARIABLES.values() for name in setting.names}
+        return {name: groups[setting.group][setting.field] for setting in FIELDS.values() for name in setting.names}
 
     def export(self, environment: MutableMapping[str, str]) -> None:
         """Write the settings to an environment, from which another process then reads the same values.
 
-        Variables are written under their current names. Settings without a value, and older names, are removed.
+        An option is written as its former variable. Settings without a value, and older names, are removed.
         """
         for variable in [name for name in environment if name.lower().removeprefix(PREFIX.lower()) in _GROUPS]:
             del environment[variable]
@@ -140,6 +150,33 @@ def _environment() -> dict[str, str]:
     prefix = PREFIX.lower()
     lower = {name.lower(): value for name, value in os.environ.items()}
     return {name: lower[f"{prefix}{name}"] for name in _GROUPS if f"{prefix}{name}" in lower}
+
+
+def _with_options(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values by variable, with each text of the form VALUE,option=VALUE taken apart."""
+    parts: dict[str, Any] = {}
+    for name, value in values.items():
+        options = VARIABLES[name].options if name in VARIABLES and isinstance(value, str) else {}
+        if not options:
+            parts[name] = value
+            continue
+        first, *rest = value.split(",")
+        main = [] if first.partition("=")[0].strip() in options else [first]
+        for text in rest if main else [first, *rest]:
+            option, equals, option_value = (part.strip() for part in text.partition("="))
+            if not (equals and re.fullmatch("[a-z_]+", option)):
+                main.append(text)  # a comma of the value itself
+                continue
+            variable = f"{PREFIX}{name.upper()}"
+            if option not in options:
+                raise InputError(f"{variable} has no option {option!r}; it has {', '.join(options)}")
+            field = options[option]
+            if field.names[0] in parts or any(former in values for former in field.names):
+                raise InputError(f"{option} is set twice, in {variable} and {field.name}; unset {field.name}")
+            parts[field.names[0]] = option_value
+        if main:
+            parts[name] = ",".join(main)
+    return parts
 
 
 @dataclass(frozen=True)
@@ -158,6 +195,26 @@ class Variable:
     def name(self) -> str:
         """Name of the variable in the environment, such as TAUGATE_MAX_K."""
         return f"{PREFIX}{self.names[0].upper()}"
+
+    @property
+    def former(self) -> Former | None:
+        """What succeeds a former variable; None for a current one."""
+        return next((annotation for annotation in self.info.metadata if isinstance(annotation, Former)), None)
+
+    @property
+    def options(self) -> "dict[str, Variable]":
+        """The fields that options of this variable set, by name of the option."""
+        return {
+            field.former.key: field
+            for field in FIELDS.values()
+            if field.former is not None and field.former.key and field.former.successor == self.names[0]
+        }
+
+    @property
+    def setting(self) -> str:
+        """The variable, or the option of one, that sets the field."""
+        former = self.former
+        return f"{former.key} of {PREFIX}{former.successor.upper()}" if former and former.key else self.name
 
     @property
     def description(self) -> str:
@@ -181,28 +238,28 @@ def _variables() -> Iterator[tuple[str, Variable]]:
             yield str(names[0]), Variable(group, field, tuple(map(str, names)), info)
 
 
-VARIABLES: Mapping[str, Variable] = MappingProxyType(dict(_variables()))  # by name, in the order of the declarations
-_GROUPS = {name: variable.group for variable in VARIABLES.values() for name in variable.names}
-_NAMES = frozenset(name for variable in VARIABLES.values() for name in variable.names)
+# Of every field, by its current or former name, in the order of the declarations; then those that are current.
+FIELDS: Mapping[str, Variable] = MappingProxyType(dict(_variables()))
+VARIABLES: Mapping[str, Variable] = MappingProxyType({name: one for name, one in FIELDS.items() if one.former is None})
+_GROUPS = {name: variable.group for variable in FIELDS.values() for name in variable.names}
+FORMER_NAMES: Mapping[str, str] = MappingProxyType(
+    {f"{PREFIX}{name.upper()}": one.former.use for one in FIELDS.values() if one.former for name in one.names}
+    | {f"{PREFIX}{older.upper()}": one.name for one in VARIABLES.values() for older in one.names[1:]}
+)  # former variables, which still work, with what to use instead
 
 
 @dataclass(frozen=True)
 class SettingInForce:
     """A setting with the value that the service would use.
 
-    `set_by` is the flag or variable that set the value, None for a default.
+    `set_by` is the flag or variable that set the value or an option of it, None for defaults.
     """
 
     variable: Variable
-    value: object
+    value: Json
+    options: dict[str, Json]
     source: Literal["flag", "environment", "default"]
     set_by: str | None
-
-    def shown(self) -> object:
-        """Return the value for display as JSON, with secrets hidden."""
-        if isinstance(self.value, SecretStr):
-            return "(hidden)"
-        return str(self.value) if isinstance(self.value, Path) else self.value
 
 
 def read_settings(**flags: Any) -> Settings:  # noqa: ANN401 (a value for any of the settings)
@@ -229,17 +286,29 @@ def settings_in_force(**flags: Any) -> list[SettingInForce]:  # noqa: ANN401 (a 
     environment = {name.upper(): name for name in os.environ}
     releases_named = flags.get("releases") is not None or f"{PREFIX}RELEASES" in environment
     settings = read_settings(**(flags if releases_named else flags | {"releases": Path()}))
+    values = settings.by_variable() | ({} if releases_named else {"releases": None})
     in_force = []
-    for name, value in settings.by_variable().items():
-        variable = VARIABLES[name]
-        set_by = next((environment[spelling] for spelling in _spellings(variable) if spelling in environment), None)
+    for name, variable in VARIABLES.items():
+        spellings = [spelling for one in (variable, *variable.options.values()) for spelling in _spellings(one)]
+        set_by = next((environment[spelling] for spelling in spellings if spelling in environment), None)
+        source: Literal["flag", "environment", "default"] = "default" if set_by is None else "environment"
         if flags.get(name) is not None:
-            in_force.append(SettingInForce(variable, value, "flag", _flag(name)))
-        elif set_by is not None:
-            in_force.append(SettingInForce(variable, value, "environment", set_by))
-        else:
-            in_force.append(SettingInForce(variable, value if name != "releases" else None, "default", None))
+            source, set_by = "flag", _flag(name)
+        options = {key: _shown(values[option.names[0]]) for key, option in variable.options.items()}
+        in_force.append(SettingInForce(variable, _shown(values[name]), options, source, set_by))
     return in_force
+
+
+def _shown(value: Any) -> Json:  # noqa: ANN401 (a value of any of the settings)
+    """Return a value for display as JSON, with secrets hidden."""
+    if isinstance(value, SecretStr):
+        return "(hidden)"
+    return str(value) if isinstance(value, Path) else cast("Json", value)
+
+
+def former_variables(names: Iterable[str]) -> dict[str, str]:
+    """Return the former variables among these of the environment, each with what to use instead."""
+    return {name: FORMER_NAMES[name.upper()] for name in sorted(names) if name.upper() in FORMER_NAMES}
 
 
 def unknown_variables(names: Iterable[str]) -> dict[str, str | None]:
@@ -248,7 +317,7 @@ def unknown_variables(names: Iterable[str]) -> dict[str, str | None]:
     Each has the most similar setting, None if none is similar.
     """
     spellings = [spelling for variable in VARIABLES.values() for spelling in _spellings(variable)]
-    expected = {*spellings, *_OTHER_VARIABLES}
+    expected = {*spellings, *FORMER_NAMES, *_OTHER_VARIABLES}
     unknown: dict[str, str | None] = {}
     for name in sorted(names):
         upper = name.upper()
@@ -278,9 +347,12 @@ def _message(details: Sequence[ErrorDetails], flags: Mapping[str, object]) -> st
     name = str(setting[-1])
     if first["type"] == "missing":
         return f"no {name} directory given: use {_flag(name)} DIR or {PREFIX}{name.upper()}"
-    if name not in _NAMES:
+    if name not in _GROUPS:
         return f"{name}: {first['msg']}"
     source = _flag(name) if name in flags else f"{PREFIX}{name.upper()}"
+    former = FIELDS[name].former if name in FIELDS else None
+    if former is not None and former.key and source not in {variable.upper() for variable in os.environ}:
+        source = f"{PREFIX}{former.successor.upper()}: {former.key}"
     if first["type"] == REFUSED:  # a URL, which may contain a password
         return f"{source}: {first['msg']}"
     value = str(first["input"])

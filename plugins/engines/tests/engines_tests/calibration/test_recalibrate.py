@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from engines_tests.calibration.conftest import OPTIONS, TEXTS
-from taugate.calibration.recalibration.settings import inherited_settings
+from taugate.calibration.recalibration.request import inherited_settings
 from taugate.cli import main as cli
 from taugate.registry.catalog import current_id
 from taugate.release.engine import EngineKind, EngineRecord

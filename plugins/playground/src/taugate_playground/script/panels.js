@@ -72,7 +72,6 @@ async function copy(source, status) {
 
 const METRICS = {
   accuracy: "Accuracy without threshold", accuracy_at_tau: "Accuracy at τ", ndcg: "NDCG without threshold", ndcg_at_tau: "NDCG at τ",
-  coe: "COE", roe: "ROE",
 };
 
 function showRelease(release) {
@@ -101,13 +100,9 @@ function showRelease(release) {
 
 function showDrift(release) {
   const show = (...shown) => part("gauges").replaceChildren(...shown.filter(Boolean));
-  if (release instanceof Error) return show(hint("Alarms in replies are still shown at the top of the page."));
+  if (release instanceof Error) return show(hint("Drift alarms in replies are still shown at the top of the page."));
   if (!release.drift) return show(hint("Drift detection is off (TAUGATE_DRIFT is false)."));
-  const { alarm, signals, coe, coe_expected, roe } = release.drift, { calibration } = release.manifest.metrics;
-  const live = [["COE, judged", "coe", coe], ["COE, expected", "coe", coe_expected], ["ROE", "roe", roe]];
-  const rows = live.map(([words, name, now]) => [words, interval(now ?? calibration[name]), between(calibration[name]),
-    now ? `${percent(now.mean)} (${between(now)})` : "not yet"]);
-  show(make("p", {}, alarm ? chip("Alarm", "bad") : chip("No alarm", "good"), alarm && ` ${named(signals)}`),
-    table("How well the encoder tells documents apart", ["Metric", "", "Calibration", "Now"], rows));
+  const { alarm, signals } = release.drift;
+  show(make("p", {}, alarm ? chip("Drift alarm", "bad") : chip("No drift alarm", "good"), alarm && ` ${named(signals)}`));
 }
 

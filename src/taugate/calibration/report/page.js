@@ -1,4 +1,5 @@
-// Sorts tables of the class "sortable" by the columns of their heads; without it, the tables are as they were written.
+// Sorts and filters tables of the class "sortable", and unfolds the section that a link leads to. Without it, the tables
+// are as they were written, and folded sections open by hand.
 for (const table of document.querySelectorAll("table.sortable")) {
   const body = table.tBodies[0], heads = [...table.tHead.rows[0].cells];
   const value = (row, column) => {
@@ -18,4 +19,19 @@ for (const table of document.querySelectorAll("table.sortable")) {
     });
     head.append(button);
   });
+  const words = document.createElement("input");
+  words.type = "search";
+  words.placeholder = "filter, such as lost";
+  words.setAttribute("aria-label", "Words that a row has to contain");
+  words.addEventListener("input", () => {
+    const needed = words.value.toLowerCase().split(/\s+/);
+    for (const row of body.rows) row.hidden = !needed.every((word) => row.textContent.toLowerCase().includes(word));
+  });
+  table.parentElement.before(words);
 }
+const unfold = () => {
+  const folded = document.getElementById(location.hash.slice(1))?.querySelector(":scope > details");
+  if (folded) folded.open = true;
+};
+addEventListener("hashchange", unfold);
+unfold();

@@ -1,0 +1,236 @@
+"""A query log with chained lines, so that one that is missing, changed or moved is found (TAUGATE_QUERY_LOG_CHAIN).
+
+Each line of a process has the number of its chain, its place there and the SHA-256 of the line before. A root, in a new
+file and once an hour, names the last line of every chain, the order of all, and the root before it. It is signed if
+there is a key. So what precedes a root cannot change without it, and what follows the last one can only be cut off. The
+text of a query is an HMAC with a salt of its own. Salts are in another file: without its salt, a line says nothing
+about a text any more.
+
+Writers hold the lock of the log. What they know of all chains is in a file beside it; what a killed process did not
+record there is read from the log again.
+"""
+
+import hashlib
+import hmac
+import os
+import secrets
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import orjson
+from pydantic import TypeAdapter
+
+from taugate.drift.query_log import ROOT, LoggedJudgement, LoggedQuery, line_bytes, numbered_lines
+from taugate.errors import InputError, LogChanged
+from taugate.release.verify import TrustedKeys, key_id
+from taugate.storage.files import append_lines, atomic_write
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+ROOT_SECONDS = 3600.0
+_SIGNATURE = b',"signature":"'
+_SALT_BYTES = 16
+
+
+def digest_of(line: bytes) -> str:
+    """Return the SHA-256 of a line with its line break, in hexadecimal."""
+    return hashlib.sha256(line).hexdigest()
+
+
+Head = tuple[int, str]  # the number of a chain's lines, and the digest of its last line
+
+
+@dataclass(slots=True)
+class _Known:
+    """What is known of a log.
+
+    Attributes:
+        file: Inode of the log.
+        end: Its size up to which its lines are known.
+        chains: The last lines of open chains, by name: those with a line since the root before the last one.
+        named: Those that the last root names.
+        root: Digest of the last root; empty before the first.
+        order: Digest of the lines since the last root, in their order.
+        at: Unix time of the last root.
+    """
+
+    file: int = 0
+    end: int = 0
+    chains: dict[str, Head] = field(default_factory=dict)
+    named: dict[str, Head] = field(default_factory=dict)
+    root: str = ""
+    order: str = ""
+    at: float = 0.0
+
+    def add(self, line: bytes) -> None:
+        """Take in a line that is in the log; one that a killed process cut off says nothing."""
+        with suppress(orjson.JSONDecodeError, KeyError, TypeError):
+            record = orjson.loads(line)
+            if line.startswith(ROOT):
+                self.named = {name: (lines, last) for name, (lines, last) in record["chains"].items()}
+                self.chains, self.root, self.at = {**self.named}, digest_of(line), record["at"]
+                self.order = ""
+            else:
+                self.chains[record["chain"]] = (record["line"] + 1, digest_of(line))
+                self.order = digest_of(self.order.encode() + line)
+
+
+class Chain:
+    """The chain of one process, and the roots of all."""
+
+    def __init__(self, log: Path, key: "Ed25519PrivateKey | None") -> None:
+        self._key = key
+        self._salts = log.with_name(f"{log.name}.salts")
+        self._state = log.with_name(f".{log.name}.chains")
+        self._name = secrets.token_hex(8)
+        self._pending: list[bytes] = []  # the salts of lines that are not yet appended
+
+    def query(
+        self, line: LoggedQuery, identity: str, tau: float | None, rho: float | None, reason: str | None
+    ) -> bytes:
+        """Return a query's line without its link: what decided, and the HMAC of its text in place of the text."""
+        salt = secrets.token_bytes(_SALT_BYTES)
+        text = hmac.digest(salt, identity.encode(), "sha256").hex()
+        self._pending.append(f"{line.query_id} {salt.hex()}\n".encode())
+        decided = {"tau": tau, "rho": rho, "refused": reason == "unanswerable", "reason": reason, "hmac": text}
+        return line_bytes(replace(line, query=text[:16]))[:-2] + b"," + orjson.dumps(decided)[1:-1]
+
+    def judgement(self, line: LoggedJudgement) -> bytes:
+        """Return a judgement's line without its link; the query of a reply is in the line of the reply."""
+        return line_bytes(replace(line, query=None, query_hash=None))[:-2]
+
+    def append(self, descriptor: int, lines: Sequence[bytes], now: float, *, seal: bool = False) -> None:
+        """Link lines and append them to the log, whose lock the caller holds; `seal` adds a root after them."""
+        known, linked = self._known(descriptor), list[bytes]()
+
+        def link(line: bytes) -> None:
+            linked.append(line)
+            known.add(line)
+
+        opens = os.fstat(descriptor).st_size == 0
+        if opens or now - known.at >= ROOT_SECONDS:
+            link(self._root(known, now, opens=opens))
+        if self._name not in known.chains:  # the first line, or none for so long that roots no longer name the chain
+            self._name = secrets.token_hex(8)
+        for line in lines:
+            count, previous = known.chains.get(self._name, (0, known.root))
+            link(line + f',"chain":"{self._name}","line":{count},"previous":"{previous}"}}\n'.encode())
+        if seal:
+            link(self._root(known, now, opens=False))
+        self._append_salts()
+        append_lines(descriptor, b"".join(linked))
+        known.end = os.fstat(descriptor).st_size
+        atomic_write(self._state, orjson.dumps(known), mode=0o600)
+
+    def _known(self, descriptor: int) -> _Known:
+        """Return what the file beside the log says, with the lines that are not in it yet; all lines without it."""
+        known, status = _Known(), os.fstat(descriptor)
+        with suppress(FileNotFoundError, orjson.JSONDecodeError, TypeError):
+            known = TypeAdapter(_Known).validate_json(self._state.read_bytes())
+        if known.file != status.st_ino or known.end > status.st_size:  # a new file, or one that was emptied
+            known.file, known.end = status.st_ino, 0
+        if known.end < status.st_size:
+            with os.fdopen(os.dup(descriptor), "rb") as log:
+                log.seek(known.end)
+                for line in log:
+                    known.add(line)
+        return known
+
+    def _root(self, known: _Known, now: float, *, opens: bool) -> bytes:
+        """Return a root that names the chains with lines since the last one; one `opens` each file."""
+        chains = {name: head for name, head in known.chains.items() if known.named.get(name) != head}
+        key = None if self._key is None else key_id(self._key.public_key())
+        fields = {"root": 1, "opens": opens, "at": now, "previous": known.root, "chains": chains}
+        fields |= {"order": known.order, "key": key}
+        signed = orjson.dumps(fields)
+        signature = "" if self._key is None else self._key.sign(signed).hex()
+        return signed[:-1] + _SIGNATURE + signature.encode() + b'"}\n'
+
+    def _append_salts(self) -> None:
+        salts, self._pending = b"".join(self._pending), []
+        descriptor = os.open(self._salts, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(descriptor, salts)
+        finally:
+            os.close(descriptor)
+
+
+@dataclass(slots=True)
+class VerifiedLog:
+    """What a chained log holds.
+
+    Attributes:
+        lines: Number of its chained lines.
+        unsealed: Number of those after the last root, of which the last ones could be missing.
+        cut: Number of lines that a killed process did not finish.
+        roots: Digests of its roots, in their order.
+    """
+
+    lines: int = 0
+    unsealed: int = 0
+    cut: int = 0
+    roots: list[str] = field(default_factory=list)
+
+
+def verify_log(paths: Sequence[Path], trusted: TrustedKeys | None = None) -> VerifiedLog:
+    """Check the chains and roots of a log, whose files are in the order in which they were written.
+
+    Raises:
+        LogChanged: If a line is missing, changed, added or moved; names the first place where that shows.
+        InputError: If a file cannot be read, or has no chained line.
+    """
+    known, found, changed = _Known(), VerifiedLog(), set[str]()
+    for path in paths:
+        for number, line in numbered_lines(path):
+            try:
+                if trusted is not None and line.startswith(ROOT) and not _is_signed(line, trusted):
+                    raise ValueError("no trusted key signed the root")
+                _check(line, known, changed, found, opens=number == 1)
+            except (AttributeError, KeyError, TypeError, ValueError) as error:
+                raise LogChanged(f"{path}:{number}: {error}; the log is not as it was written") from error
+    if not found.roots:
+        raise InputError(f"{paths[0]}: has no chained line; the service writes them with TAUGATE_QUERY_LOG_CHAIN=on")
+    return found
+
+
+def _check(line: bytes, known: _Known, changed: set[str], found: VerifiedLog, *, opens: bool) -> None:
+    """Check one line, and take it in; raises ValueError if it does not follow those before it."""
+    try:
+        record = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        if not line.startswith(b"{") or line.rstrip().endswith(b"}"):
+            raise ValueError("not a line of the log") from None
+        found.cut += 1
+        return
+    if line.startswith(ROOT):
+        chains = {name: tuple(head) for name, head in record["chains"].items()}
+        if known.root and record["previous"] != known.root:
+            raise ValueError("the root does not follow the one before")
+        if known.root and (chains, record["order"]) != ({name: known.chains[name] for name in changed}, known.order):
+            raise ValueError("the root names other lines, or another order")
+        found.roots.append(digest_of(line))
+        found.unsealed = 0
+        changed.clear()
+    else:
+        expected = known.chains.get(record.get("chain"), (0, known.root))
+        if (record.get("line"), record.get("previous")) != expected:
+            raise ValueError("the line does not follow the one before in its chain")
+        changed.add(record["chain"])
+        found.lines += 1
+        found.unsealed += 1
+    if opens != (line.startswith(ROOT) and record["opens"]):
+        raise ValueError("a file begins with a root that opens it, and has no other one")
+    known.add(line)
+
+
+def _is_signed(line: bytes, trusted: TrustedKeys) -> bool:
+    """Return whether one of the keys signed a root."""
+    signed, _, signature = line.rpartition(_SIGNATURE)
+    with suppress(orjson.JSONDecodeError, KeyError, ValueError):
+        key = orjson.loads(line)["key"]
+        return key in trusted.keys and trusted.signed(key, bytes.fromhex(signature[:-3].decode()), signed + b"}")
+    return False

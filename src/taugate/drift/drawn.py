@@ -1,0 +1,153 @@
+"""The log of drawn queries, beside the query log: what is to be judged, and what judges said.
+
+The service appends a line for each query that it draws, with all K results; people (`taugate judge --traffic`) and the
+endpoint judge append a line for each query that they judge. The file is the record of the evidence: processes follow
+it, and read it again when they start. Texts are hashed as in the query log.
+"""
+
+import os
+from collections.abc import Iterator
+from dataclasses import field
+from pathlib import Path
+
+import numpy as np
+from pydantic import TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
+
+from taugate.drift.live_loss import JUDGED, JudgedDraws, Labels, judged_draw
+from taugate.drift.query_log import is_hash
+from taugate.drift.sequences import Draw
+
+PREFIX = "drawn-"
+
+
+def drawn_log(query_log: Path) -> Path:
+    """Return the log of drawn queries that belongs to a query log."""
+    return query_log.with_name(PREFIX + query_log.name)
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnResult:
+    """One of the K results of a drawn query, dropped ones too."""
+
+    id: str
+    score: float
+    kept: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrawnQuery:
+    """A query that was drawn: to be judged by the endpoint if there is one, else by people."""
+
+    at: float
+    query_id: str
+    release: str
+    key: str | None
+    query: str
+    propensity: float
+    draw: Draw
+    results: list[DrawnResult]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """A judgement of a drawn query: the ids of its relevant results, after all were seen.
+
+    `draw` is the draw for people among the queries that the endpoint has judged; None if people need not judge it.
+    """
+
+    at: float
+    query_id: str
+    judge: str
+    model: bool = False
+    relevant: list[str] = field(default_factory=list)
+    draw: Draw | None = None
+
+
+_LINE: TypeAdapter[DrawnQuery | Verdict] = TypeAdapter(DrawnQuery | Verdict)
+
+
+def line_of(record: DrawnQuery | Verdict) -> bytes:
+    """Return a record as the line that the log has."""
+    return _LINE.dump_json(record) + b"\n"
+
+
+class DrawnLog:
+    """Follows the log of drawn queries for one release."""
+
+    def __init__(self, path: Path, release: str) -> None:
+        self.path, self._release = path, release
+        self.queries: dict[str, DrawnQuery] = {}
+        self._verdicts: dict[tuple[str, bool], Verdict] = {}
+        self._file, self._read = 0, 0
+        self._rows: list[JudgedDraws] = []
+
+    @property
+    def rows(self) -> JudgedDraws:
+        """All judgements so far, in the order of the log."""
+        return np.concatenate([np.zeros(0, JUDGED), *self._rows])
+
+    def follow(self) -> None:
+        """Read what was appended since the last call; lines that are not of this log are left out.
+
+        Raises:
+            OSError: If the file cannot be read.
+        """
+        try:
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return
+        with os.fdopen(descriptor, "rb") as log:
+            status = os.fstat(descriptor)
+            if status.st_ino != self._file or status.st_size < self._read:  # replaced: old texts were hashed
+                self._file, self._read = status.st_ino, 0
+            log.seek(self._read)
+            for line in log:
+                if not line.endswith(b"\n"):
+                    break
+                self._read += len(line)
+                self._add(line)
+
+    def _add(self, line: bytes) -> None:
+        try:
+            record = _LINE.validate_json(line)
+        except ValidationError:
+            return
+        if isinstance(record, DrawnQuery):
+            if record.release == self._release:
+                self.queries[record.query_id] = record
+            return
+        place = record.query_id, record.model
+        if (query := self.queries.get(record.query_id)) is None or place in self._verdicts:
+            return
+        self._verdicts[place] = record
+        of_model = self._verdicts.get((record.query_id, True))
+        draw = query.draw if record.model or of_model is None else of_model.draw
+        if draw is not None:
+            other = None if record.model or of_model is None else _labels(query, of_model)
+            row = judged_draw(draw, _labels(query, record), model=record.model, other=other)
+            row["id"] = int(record.query_id[:16], 16)
+            self._rows.append(row)
+
+    def waiting(self, *, model: bool, directed: bool = False) -> Iterator[DrawnQuery]:
+        """Yield the queries that are to be judged, the oldest first.
+
+        Args:
+            model: Whether the endpoint judges.
+            directed: Whether the endpoint chooses those that people judge.
+        """
+        for query_id, query in self.queries.items():
+            of_model = self._verdicts.get((query_id, True))
+            chosen = model or (not directed if of_model is None else of_model.draw is not None)
+            if chosen and (query_id, model) not in self._verdicts and not is_hash(query.query):
+                yield query
+
+    @property
+    def directed(self) -> bool:
+        """Whether an endpoint has judged any of the queries."""
+        return any(of_model for _, of_model in self._verdicts)
+
+
+def _labels(query: DrawnQuery, verdict: Verdict) -> Labels:
+    relevant = {*verdict.relevant}
+    return Labels.of([result.id in relevant for result in query.results], [result.kept for result in query.results])
