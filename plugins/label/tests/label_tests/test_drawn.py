@@ -10,7 +10,7 @@ from label_tests.pressed import press
 from taugate.cli import main as cli
 from taugate.drift.drawn import DrawnLog, DrawnQuery, DrawnResult, append, drawn_log
 from taugate.drift.live_loss import Prediction
-from taugate.drift.sequences import SampleDraw
+from taugate.drift.sequences import Draw
 
 
 def draw(log: Path, number: int, documents: list[str], text: str = "What does a permit cost?") -> None:
@@ -24,7 +24,7 @@ def draw(log: Path, number: int, documents: list[str], text: str = "What does a 
         key=None,
         query=f"{text} {number}",
         propensity=0.5,
-        draw=SampleDraw(number, 0.5, outcomes, outcomes),
+        draw=Draw(number, 0.5, outcomes, outcomes),
         results=results,
     )
     append(drawn_log(log), [record])
