@@ -18,7 +18,7 @@ Schema = dict[str, Any]
 
 # In an order in which each model comes after those within it.
 _REPLIES = (
-    "Parts", "Result", "CertifiedLoss", "Refusal", "Drift", "SearchResponse", "BatchResponse", "ExplainResponse",
+    "Parts", "Result", "CertifiedLoss", "Refusal", "LiveLoss", "Drift", "SearchResponse", "BatchResponse", "ExplainResponse",
     "FeedbackResponse", "KeptResultFields", "GateResponse", "Interval", "LiveDrift", "ReleaseResponse",
 )  # fmt: skip
 _NAMES = {"FilterObject": "Filter", "KeptResultFields": "KeptResult"}  # of schemas that the client calls otherwise

@@ -14,6 +14,7 @@ URL = {"releases": {"url": "s3://bucket/team", "volume": {"enabled": False}}}
 SERVICE = "shop-taugate,shop-taugate.team,shop-taugate.team.svc,shop-taugate.team.svc.cluster.local"
 PEM = "-----BEGIN PUBLIC KEY-----\nMCow\n-----END PUBLIC KEY-----\n"
 
+LOGGED = at("queryLog", {"enabled": True, "path": "/queries/asked.jsonl"})
 # Values of settings that have a value of their own name, none of them the default; texts have options.
 PLAIN: Values = {
     "playground": "on",
@@ -32,6 +33,11 @@ PLAIN: Values = {
     "drift_baseline": "/queries/baseline.json",
     "explore_share": 0.05,
     "query_log_texts": "true,days=30.5",
+    "judge_share": 0.25,
+    "judge_url": "http://models:8080/v1",
+    "judge_model": "judge",
+    "judge_key_file": "/secrets/judge",
+    "judge_calls_per_day": 200,
     "reload_seconds": 60,
     "shadow_share": 0,
     "allow_unauthenticated": True,
@@ -118,11 +124,11 @@ def read(rendered: Rendered, monkeypatch: pytest.MonkeyPatch) -> Settings:
 
 def test_settings_reach_the_service_by_any_name(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as current:
-        settings = read(render(KEYS, {"settings": PLAIN}), current).by_variable()
+        settings = read(render(KEYS, LOGGED, {"settings": PLAIN}), current).by_variable()
     defaults = {**Settings(releases="r").by_variable(), "drift_baseline": None}
     assert [name for name in PLAIN if settings[name] == defaults[name]] == []
     rest = {name: PLAIN[name] for name in set(PLAIN) - set(FORMER) - {"allow_unauthenticated"}}
-    assert read(render(KEYS, {"settings": rest | FORMER}), monkeypatch).by_variable() == settings
+    assert read(render(KEYS, LOGGED, {"settings": rest | FORMER}), monkeypatch).by_variable() == settings
     assert (settings["workers"], settings["search_threads"], settings["shutdown_seconds"]) == (3, 2, 45)
     assert (settings["cache_bytes"], settings["drift_block"], settings["drift"]) == (1_073_741_824, 400, False)
 

@@ -182,7 +182,7 @@ def record(
     """Append an event, with the fields of Event, and wait until it is on disk; the caller holds the change lock."""
     # Returns the size of the history before, for `withdraw`.
     event = Event(
-        at=_now(),
+        at=datetime.now(UTC).isoformat(timespec="seconds"),
         action=action,
         release=release,
         previous=previous,
@@ -221,10 +221,6 @@ def took_effect(events: Sequence[Event], pointers: Mapping[str, str | None]) -> 
         if pointer is not None:
             after[pointer] = event.previous
     return done[::-1]
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def _user_at_host() -> str:

@@ -32,7 +32,7 @@ from taugate.retrieval.folders import (
     own_vectors,
     read_policy,
 )
-from taugate.retrieval.index.top_k import Fields, Index
+from taugate.retrieval.index.top_k import Fields
 from taugate.retrieval.rerank.endpoint import reranker_endpoint
 from taugate.retrieval.retriever import Retriever
 from taugate.retrieval.vectors import Projection
@@ -136,7 +136,9 @@ def _open(
 ) -> Release:
     """Open the other parts of a release and check its golden queries."""
     index, first = corpus.index, manifest.first_stage
-    projection = _load_projection(release, manifest, index)
+    projection = None
+    if manifest.projection is not None:
+        projection = Projection.load(release / PROJECTION, manifest.encoder.dimension, index.dimension)
     folder = release if first is manifest else release / FIRST_STAGE_FOLDER
     relevance, abstention = ModelsFolder(folder).open(first, corpus)
     policy = read_policy(first)
@@ -201,9 +203,3 @@ def _check_golden(
             f"{release}: {encoder.folder.name or GOLDEN} or {INDEX} cannot answer the golden queries ({reason}); "
             "calibrate again"
         ) from error
-
-
-def _load_projection(release: Path, manifest: Manifest, index: Index) -> Projection | None:
-    if manifest.projection is None:
-        return None
-    return Projection.load(release / PROJECTION, manifest.encoder.dimension, index.dimension)

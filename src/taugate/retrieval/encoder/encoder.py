@@ -125,7 +125,10 @@ class ExportedEncoder:
             raise EncoderError(f"{folder}: the dimension of {_MODELS[config.runtime]} is not {CONFIG}'s; {_REMEDY}")
         self._tokenizer = load_tokenizer(folder, config.max_length, _REMEDY)
         self._unread = UnreadCounter(self._tokenizer)
-        self._frames = {prompt: self._frame(prompt) for prompt in (config.query_prompt, config.document_prompt)}
+        # Number of tokens of a prompt and of special tokens around a text.
+        prompts = (config.query_prompt, config.document_prompt)
+        encoded = self._tokenizer.encode_batch(prompts, add_special_tokens=config.special_tokens)
+        self._frames = {prompt: len(encoding.ids) for prompt, encoding in zip(prompts, encoded, strict=True)}
 
     def _load_model(self, folder: Path, threads: int) -> Graph | BertModel:
         config = self.config
@@ -180,10 +183,6 @@ class ExportedEncoder:
             for text, encoding in zip(prompted, encodings, strict=True)
         ]
 
-    def _frame(self, prompt: str) -> int:
-        """Return the number of tokens of the prompt and of special tokens around a text."""
-        return len(self._tokenizer.encode(prompt, add_special_tokens=self.config.special_tokens).ids)
-
     @property
     def max_piece(self) -> int:
         """Largest number of texts to encode before their vectors are cached."""
@@ -232,6 +231,21 @@ class ExportedEncoder:
     def encode(self, texts: Sequence[str], role: Role) -> Float32:
         """Encode texts of a role, queries or documents, as unit vectors, (n, dimension) float32."""
         return self.embed(self.tokenize(texts, role))
+
+
+class EncoderElsewhere(ExportedEncoder):
+    """An encoder that computes nothing in this process, so that no batch is padded here."""
+
+    packed = True
+    multiplied_weights = 0
+
+    def single_threaded(self) -> Self:
+        """Return the encoder itself."""
+        return self
+
+    def padded(self, length: int) -> int:
+        """Return `length`."""
+        return length
 
 
 def read_config(folder: Path) -> EncoderConfig:

@@ -24,7 +24,7 @@ from taugate.retrieval.engines.filters import check_comparable
 from taugate.retrieval.engines.search import MAX_SCANNED, EngineIndex, EngineSearch, in_batches, score_members
 from taugate.retrieval.index.flat import MAX_CANDIDATES, SPARE
 from taugate.retrieval.index.hybrid import HybridIndex, Scored, require_words, vector_index
-from taugate.retrieval.index.lexical import LexicalCandidates, LexicalIndex
+from taugate.retrieval.index.lexical import LexicalCandidates
 from taugate.retrieval.index.top_k import DocumentSubset, Index, Observe, TopK, unobserved
 from taugate.retrieval.vectors import similarity
 
@@ -68,9 +68,6 @@ class EngineHybridIndex(HybridIndex):
     """
 
     vectors: EngineSearchable
-
-    def __init__(self, vectors: EngineSearchable, lexical: LexicalIndex, weight: float) -> None:
-        super().__init__(vectors, lexical, weight)
 
     def search(self, queries: QueryVectors, k: int) -> TopK:
         """See EngineIndex.search."""
