@@ -9,6 +9,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
+from taugate.drift.live_loss import promised_loss
 from taugate.drift.monitor import FifthResult, Monitor
 from taugate.drift.new_questions import NewQuestions, QuestionGroup, UsualRange
 from taugate.drift.observations import Columns, JudgedReplies, Observations
@@ -44,6 +45,7 @@ class AnsweredLog:
     percentile: float  # percentile of the calibration's top-K similarities that gives θ, 0…100
     log: ReleaseLog
     questions: list[str]  # texts of the questions of its calibration; none if it does not have them
+    promised: float | None = None  # see `promised_loss`
 
     @classmethod
     def read(cls, releases: Path, release: str | None, logs: Sequence[Path]) -> Self:
@@ -58,7 +60,8 @@ class AnsweredLog:
         has_random, components = len(reference.random) > 0, reference.component_means.shape[1]
         log = read_log(logs, manifest.release_id, reference.top.shape[1], has_random=has_random, components=components)
         questions = texts_of(read_calibration_questions(folder / QUESTIONS))
-        return cls(manifest.release_id, reference, manifest.bootstrap.overlap_percentile, log, questions)
+        percentile, promised = manifest.bootstrap.overlap_percentile, promised_loss(manifest)
+        return cls(manifest.release_id, reference, percentile, log, questions, promised)
 
     def monitor(self, rules: Rules, ordinary: Mapping[str, Bounds] = MappingProxyType({})) -> Monitor:
         """Set up the alarms of a service that has just started with this release.

@@ -1,9 +1,11 @@
 """`taugate drift`: replay recorded query logs through the alarms of a release, or learn its baseline from them."""
 
+import math
+from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
@@ -16,6 +18,9 @@ from taugate.errors import InputError
 from taugate.evidence.options import Options
 from taugate.release.layout import baseline_path
 from taugate.storage.files import Json
+
+if TYPE_CHECKING:
+    from taugate.drift.live_loss import LiveLoss
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +66,7 @@ def replay(options: ReplayOptions) -> int:
         raise InputError(f"--average-run-length must be more than {rules.smallest_block}, the queries of one block")
     # Imported here because they load NumPy.
     from taugate.calibration.replay import NO_TEXTS, AnsweredLog, new_questions, replay_log
+    from taugate.drift.drawn import replay_loss
     from taugate.drift.monitor import load_baseline
 
     answered = AnsweredLog.read(options.releases, options.release, options.logs)
@@ -70,6 +76,7 @@ def replay(options: ReplayOptions) -> int:
         monitor = answered.monitor(rules, load_baseline(path, answered.release, monitor).bounds)
     replayed = replay_log(answered.log, monitor)
     questions = new_questions(answered, replayed, options.logs)
+    loss = replay_loss(options.logs, answered.release, answered.promised)
     queries, judged, blocks = len(answered.log.queries), len(answered.log.judged), len(replayed.blocks)
     if options.as_json:
         moments: list[Json] = [
@@ -78,12 +85,16 @@ def replay(options: ReplayOptions) -> int:
         ]
         printed: dict[str, Json] = {"release": answered.release, "queries": queries, "judged": judged, "blocks": blocks}
         printed |= {"baseline": path is not None, "moments": moments}
+        printed["loss"] = None if loss is None else _loss_fields(*loss)
         print_result(printed | {"questions": None if questions is None else [*map(asdict, questions)]})
         return 0
     for change in replayed.moments:
         state = "alarm" if change.on else "over"
         print_result(f"{_utc(change.at)} UTC  {change.signal:16}  {state:5}  after {change.after:,}")
     counts = [f"{queries:,} queries", f"{judged:,} judgements", _count(blocks, "block")]
+    if loss is not None:
+        for line in _loss_lines(*loss):
+            print_result(line)
     if answered.log.other_lines:
         counts.append(f"{_count(answered.log.other_lines, 'line')} of other releases")
     say(f"{', '.join(counts)}: {_count(sum(change.on for change in replayed.moments), 'alarm')}")
@@ -95,6 +106,48 @@ def replay(options: ReplayOptions) -> int:
         since = f"{group.word or '–':16} since {_utc(group.since)} UTC"
         say(f"{group.count:7,} x {since}  {printable(group.question)}")
     return 0
+
+
+def _loss_fields(loss: "LiveLoss", broken: int | None) -> dict[str, Json]:
+    bounds: dict[str, Json] = {
+        name: {"lower": interval.lower, "upper": interval.upper}
+        for name, interval in (
+            ("all", loss.loss()),
+            ("recent", loss.loss(recent=True)),
+            ("unanswerable_answered", loss.wrongly_answered()),
+        )
+    }
+    to_go = loss.judgements_to_go
+    return {
+        **bounds,
+        "judgements": loss.judged,
+        "promised": loss.limit,
+        "broken_after": broken,
+        "judgements_to_go": to_go if math.isfinite(to_go) else None,
+    }
+
+
+def _loss_lines(loss: "LiveLoss", broken: int | None) -> Iterator[str]:
+    bounds, recent, wrong = loss.loss(), loss.loss(recent=True), loss.wrongly_answered()
+    yield (
+        f"answers lost: {_percent(bounds.lower)} to {_percent(bounds.upper)}, recently {_percent(recent.lower)} to "
+        f"{_percent(recent.upper)}, by {_count(loss.judged, 'judgement')}"
+    )
+    yield f"answered without a relevant result: {_percent(wrong.lower)} to {_percent(wrong.upper)} of all queries"
+    if loss.limit is None:
+        yield "nothing is certified, so no promise is compared"
+    elif broken is not None:
+        yield f"promise broken: more than {_percent(loss.limit)} lost, shown after {_count(broken, 'judgement')}"
+    elif loss.judgements_to_go:
+        to_go = loss.judgements_to_go
+        left = f"{_count(int(to_go), 'judgement')} to go" if math.isfinite(to_go) else "not by as many as so far"
+        yield f"unproven: at most {_percent(loss.limit)} promised; {left}"
+    else:
+        yield f"the promise holds: at most {_percent(loss.limit)}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g} %"
 
 
 def baseline(options: LogOptions) -> int:

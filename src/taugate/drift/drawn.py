@@ -6,7 +6,8 @@ it, and read it again when they start. Texts are hashed as in the query log.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import field
 from pathlib import Path
 
@@ -14,11 +15,14 @@ import numpy as np
 from pydantic import TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
-from taugate.drift.live_loss import JUDGED, JudgedDraws, Labels, judged_draw
+from taugate.drift.live_loss import JUDGED, JudgedDraws, Labels, LiveLoss, judged_draw
 from taugate.drift.query_log import is_hash
 from taugate.drift.sequences import Draw
+from taugate.storage.files import append_lines
+from taugate.storage.folders import EXCLUSIVE, acquire, is_at
 
 PREFIX = "drawn-"
+_LOCK_SECONDS = 30.0  # others append, each for a millisecond
 
 
 def drawn_log(query_log: Path) -> Path:
@@ -31,6 +35,7 @@ class DrawnResult:
     """One of the K results of a drawn query, dropped ones too."""
 
     id: str
+    position: int
     score: float
     kept: bool
 
@@ -67,15 +72,24 @@ class Verdict:
 _LINE: TypeAdapter[DrawnQuery | Verdict] = TypeAdapter(DrawnQuery | Verdict)
 
 
-def line_of(record: DrawnQuery | Verdict) -> bytes:
-    """Return a record as the line that the log has."""
-    return _LINE.dump_json(record) + b"\n"
+def append(path: Path, records: Iterable[DrawnQuery | Verdict]) -> None:
+    """Append records to a log that several processes write to; raises OSError if it cannot be written."""
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+        try:
+            with suppress(OSError):  # a file system without locks
+                acquire(descriptor, EXCLUSIVE, _LOCK_SECONDS)
+            if is_at(descriptor, path):  # else old texts were hashed in the meantime, into another file
+                append_lines(descriptor, b"".join(_LINE.dump_json(record) + b"\n" for record in records))
+                return
+        finally:
+            os.close(descriptor)
 
 
 class DrawnLog:
-    """Follows the log of drawn queries for one release."""
+    """Follows the log of drawn queries for one release, or for all of them if it is None."""
 
-    def __init__(self, path: Path, release: str) -> None:
+    def __init__(self, path: Path, release: str | None) -> None:
         self.path, self._release = path, release
         self.queries: dict[str, DrawnQuery] = {}
         self._verdicts: dict[tuple[str, bool], Verdict] = {}
@@ -114,7 +128,7 @@ class DrawnLog:
         except ValidationError:
             return
         if isinstance(record, DrawnQuery):
-            if record.release == self._release:
+            if self._release in {None, record.release}:
                 self.queries[record.query_id] = record
             return
         place = record.query_id, record.model
@@ -124,8 +138,8 @@ class DrawnLog:
         of_model = self._verdicts.get((record.query_id, True))
         draw = query.draw if record.model or of_model is None else of_model.draw
         if draw is not None:
-            other = None if record.model or of_model is None else _labels(query, of_model)
-            row = judged_draw(draw, _labels(query, record), model=record.model, other=other)
+            other = None if record.model or of_model is None else labels_of(query, of_model)
+            row = judged_draw(draw, labels_of(query, record), model=record.model, other=other)
             row["id"] = int(record.query_id[:16], 16)
             self._rows.append(row)
 
@@ -148,6 +162,31 @@ class DrawnLog:
         return any(of_model for _, of_model in self._verdicts)
 
 
-def _labels(query: DrawnQuery, verdict: Verdict) -> Labels:
+def replay_loss(query_logs: Iterable[Path], release: str, limit: float | None) -> tuple[LiveLoss, int | None] | None:
+    """Return the live loss by the logs of drawn queries beside query logs; None if these have no judgements.
+
+    With it, the number of people's judgements after which the lower bound passed the limit; None if it did not.
+
+    Raises:
+        OSError: If a file cannot be read.
+    """
+    parts: list[JudgedDraws] = []
+    for path in map(drawn_log, query_logs):
+        log = DrawnLog(path, release)
+        log.follow()
+        parts.append(log.rows)
+    rows = np.concatenate([np.zeros(0, JUDGED), *parts])
+    if not len(rows):
+        return None
+    loss, broken = LiveLoss(limit, model=bool(rows["model"].any())), None
+    for place in range(len(rows)):
+        loss.add(rows[place : place + 1])
+        if broken is None and limit is not None and loss.lower >= limit:
+            broken = loss.judged
+    return loss, broken
+
+
+def labels_of(query: DrawnQuery, verdict: Verdict) -> Labels:
+    """Return what a judgement says of the query as a whole."""
     relevant = {*verdict.relevant}
     return Labels.of([result.id in relevant for result in query.results], [result.kept for result in query.results])

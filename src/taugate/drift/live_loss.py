@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from taugate.drift.sequences import CONFIDENCE, Draw, Interval, LiveShare, Outcome
 from taugate.policy.arrays import Float32, Float64
+from taugate.release.manifest import ReleaseManifest
 from taugate.release.queries import Reference
 
 _LEVEL = 1 - CONFIDENCE
@@ -39,6 +40,18 @@ JUDGED = np.dtype(
     ]
 )
 JudgedDraws = NDArray[np.void]
+
+
+def promised_loss(manifest: ReleaseManifest) -> float | None:
+    """Return the certified limit of lost answers, as a share of the queries with an answer among the K results.
+
+    The certificate counts all answerable queries. Live, those whose answer is not among the results cannot be told from
+    unanswerable ones, so the limit is divided by the accuracy at calibration. None if nothing is certified.
+    """
+    if (certified := manifest.certified) is None:
+        return None
+    accuracy = manifest.metrics["calibration"].accuracy.mean
+    return min(1.0, certified.max_loss / max(accuracy, certified.max_loss))
 
 
 class Labels(NamedTuple):
@@ -102,9 +115,9 @@ def by_model(labels: Labels, limit: float) -> Prediction:
     It takes the model to be wrong in .15. If that is wrong, the bounds are wider, but as valid.
     """
     lost, wrong = (
-        (0.85 * share if said else 0.15 * share)
-        / ((0.85 if said else 0.15) * share + (0.15 if said else 0.85) * (1 - share))
-        for said, share in ((labels.lost, limit), (labels.wrong, 0.05))
+        (0.85 * share if claim else 0.15 * share)
+        / ((0.85 if claim else 0.15) * share + (0.15 if claim else 0.85) * (1 - share))
+        for claim, share in ((labels.lost, limit), (labels.wrong, 0.05))
     )
     return Prediction(lost, 0.97 if labels.answerable else 0.5, wrong)
 
@@ -140,9 +153,9 @@ class LiveLoss:
         level = _LEVEL * (_OF_PEOPLE if model else 1)
         self.lost, self.wrong = LiveShare(level, limit), LiveShare(level)
         self.judged = 0  # draws that people judged
-        each = _LEVEL * (1 - _OF_PEOPLE) / 9
+        level_of_model = _LEVEL * (1 - _OF_PEOPLE) / 9
         # For each label: its share among the model's, its sensitivity, and the share that it gives wrongly.
-        self._model = [[LiveShare(each) for _ in range(3)] for _ in range(3)] if model else []
+        self._model = [[LiveShare(level_of_model) for _ in range(3)] for _ in range(3)] if model else []
 
     def add(self, rows: JudgedDraws) -> None:
         """Add judgements."""
@@ -160,19 +173,19 @@ class LiveLoss:
             if self._model and other[0] != _UNKNOWN:
                 self.measure(draw, labels, other)
 
-    def measure(self, draw: Draw, labels: Sequence[int], said: Sequence[int]) -> None:
+    def measure(self, draw: Draw, labels: Sequence[int], claims: Sequence[int]) -> None:
         """Learn how often the model is right, from a query that people have judged as well."""
-        for (_, right, false), true, claim in zip(self._model, labels, said, strict=True):
-            for rate, counts in ((right, true), (false, 1 - true)):
+        for (_, sensitivity, errors), true, claim in zip(self._model, labels, claims, strict=True):
+            for rate, counts in ((sensitivity, true), (errors, 1 - true)):
                 unit = np.array([counts * claim, counts, 0.0, 0.0, 1.0])
                 rate.add(draw.cluster, unit * [draw.scale, draw.scale, 1, 1, 1])
 
     def _add_of_model(self, draw: Draw, labels: Sequence[int]) -> None:
         (lost, wrong), (lost_since, wrong_since) = draw.predicted, draw.since
         predictions = ((lost.y, lost_since.y), (0.0, 0.0), (wrong.y, wrong_since.y))
-        for (share, _, _), said, (predicted, since) in zip(self._model, labels, predictions, strict=True):
+        for (share, _, _), claim, (predicted, since) in zip(self._model, labels, predictions, strict=True):
             own = Draw(draw.cluster, draw.scale, (Outcome(predicted, wrong.x),), (Outcome(since, wrong_since.x),))
-            share.add(draw.cluster, own.unit(0, Outcome(said, 1.0)))
+            share.add(draw.cluster, own.unit(0, Outcome(claim, 1.0)))
 
     def loss(self, *, recent: bool = False) -> Interval:
         """Bounds of lost answers as a share of the answerable queries, since the release or of recent traffic."""
@@ -190,10 +203,9 @@ class LiveLoss:
 
     def _corrected(self, place: int, *, recent: bool) -> Interval:
         """Return bounds of a share from the model's, by what is known of its errors (Rogan and Gladen, 1978)."""
-        share, right, false = self._model[place]
-        said = share.recent if recent else share.all.interval
-        right_of, false_of = right.all.interval, false.all.interval
-        return corrected(said, right_of, false_of)
+        share, sensitivity, errors = self._model[place]
+        claims = share.recent if recent else share.all.interval
+        return corrected(claims, sensitivity.all.interval, errors.all.interval)
 
     @property
     def lower(self) -> float:
@@ -206,14 +218,14 @@ class LiveLoss:
         return self.lost.judgements_to_go
 
 
-def corrected(said: Interval, sensitivity: Interval, false: Interval) -> Interval:
-    """Return bounds of the true share, from those of the share that a judge says, and of how often it is right.
+def corrected(claims: Interval, sensitivity: Interval, errors: Interval) -> Interval:
+    """Return bounds of the true share, from those of the share that a judge claims, and of how often it is right.
 
-    The share that is said is p·sensitivity + (1 − p)·false; p falls as either rises.
+    The share that is claimed is p·sensitivity + (1 − p)·errors; p falls as either rises.
     """
     lower, upper = 0.0, 1.0
-    if sensitivity.upper > false.upper:
-        lower = min(1.0, max(0.0, (said.lower - false.upper) / (sensitivity.upper - false.upper)))
-    if sensitivity.lower > false.lower:
-        upper = min(1.0, max(0.0, (said.upper - false.lower) / (sensitivity.lower - false.lower)))
+    if sensitivity.upper > errors.upper:
+        lower = min(1.0, max(0.0, (claims.lower - errors.upper) / (sensitivity.upper - errors.upper)))
+    if sensitivity.lower > errors.lower:
+        upper = min(1.0, max(0.0, (claims.upper - errors.lower) / (sensitivity.lower - errors.lower)))
     return Interval(lower, max(lower, upper))

@@ -134,16 +134,26 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
+class LiveLoss:
+    """95 % bounds of the answers that τ or ρ lose, as a share of the answerable queries; they hold at all times."""
+
+    lower: float
+    upper: float
+
+
+@dataclass(frozen=True, slots=True)
 class Drift:
     """Drift alarms. While one is on, the guarantees of the calibration do not hold for this traffic.
 
     Attributes:
         alarm: True if an alarm is on.
         signals: Active alarms, named as in `taugate_drift_alarm{signal}`.
+        loss: Live loss; absent until drawn queries are judged.
     """
 
     alarm: bool
     signals: Sequence[str]
+    loss: LiveLoss | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -374,6 +384,7 @@ class LiveDrift:
         coe: COE of documents judged relevant.
         coe_expected: COE expected from the correct documents of the calibration, against live queries.
         roe: ROE of random documents.
+        loss: Live loss; absent until drawn queries are judged.
     """
 
     alarm: bool
@@ -381,6 +392,7 @@ class LiveDrift:
     coe: Interval | None
     coe_expected: Interval | None
     roe: Interval | None
+    loss: LiveLoss | None = None
 
 
 @dataclass(frozen=True, slots=True)

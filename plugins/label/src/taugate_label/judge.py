@@ -42,6 +42,9 @@ class JudgeOptions(Options):
     log: tuple[Path, ...] = option(
         (), "query log of the service, whose queries may be judged too; repeat the option for several logs", "LOG"
     )
+    traffic: bool = option(
+        False, "judge the queries that the service has drawn (TAUGATE_JUDGE_SHARE) beside --log, for the live loss"
+    )
     n: int | None = option(
         None,
         "how many queries to judge, each with all of its results: 50 queries with 5 results each take "
@@ -72,6 +75,8 @@ def run(options: JudgeOptions) -> int:
         say("warning: --web is deprecated and will be removed in version 0.4; `taugate judge` always opens the page")
     if split in {GENERATED, TRAFFIC}:
         raise InputError(f"--split {split}: another command writes this split; leave --split out, or give another name")
+    if options.traffic:
+        return _judge_drawn(options, judge)
     request = SampleRequest(options.n, options.seed, options.more)
     sample = sample_to_judge(data, split, request, _sources(options), say)
     if options.releases and options.release and find(options.releases, options.release).name != sample.release:
@@ -98,6 +103,29 @@ def run(options: JudgeOptions) -> int:
         say("Run the same command to resume.")
     elif verdicts.judged:
         say(f"Next: {commands.calibrate}")
+    return 0
+
+
+def _judge_drawn(options: JudgeOptions, judge: str) -> int:
+    """Judge the queries that the service has drawn."""
+    from taugate_label.drawn import drawn_sample, judging_drawn
+    from taugate_label.page import Commands, judge_on_page
+
+    if not options.log:
+        raise InputError(
+            "--traffic: name the query log of the service with --log; drawn queries are in a file beside it"
+        )
+    logs = " ".join(f"--log {quote(str(log))}" for log in options.log)
+    replay = f"taugate drift replay {quote(str(options.log[0]))} --releases {quote(str(options.releases or 'DIR'))}"
+    sample, sources = drawn_sample(options.log, options.n)
+    say(f"{len(sample.queries):,} drawn queries to judge, judged by {judge}")
+    with judging_drawn(options.data, sample, sources, judge) as work:
+        judge_on_page(
+            work, options.port or 0, Commands(f"taugate judge {quote(str(options.data))} --traffic {logs}", replay)
+        )
+        say(f"{len(work.sent):,} of {len(sample.queries):,} queries judged")
+    if options.as_json:
+        print_result({"judge": judge, "queries": len(sample.queries), "judged": len(work.sent)})
     return 0
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
@@ -162,6 +163,17 @@ class Judging:
     split: str
     session: Session
     documents: Documents
+
+    next_words: ClassVar = "Next, calibrate on the judgements"
+
+    @property
+    def has_judged(self) -> bool:
+        """Whether any query is judged completely."""
+        return bool(self.verdicts().judged)
+
+    def save(self) -> None:
+        """Write the judgements so far, whenever a query is finished."""
+        self.write()
 
     def verdicts(self) -> Verdicts:
         """Combine the judgements of all judges of the sample so far."""

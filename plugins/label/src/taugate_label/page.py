@@ -105,7 +105,7 @@ class JudgingSession:
         self.question = session.question()
         if question is None or self.question is None or self.question.query != question.query:
             with suppress(DatasetBusy):
-                self.work.write()
+                self.work.save()
         return True
 
 
@@ -114,8 +114,8 @@ def next_step(work: Judging, commands: Commands) -> tuple[str, str]:
     progress = work.session.progress()
     if progress.done < progress.total:
         return "Continue with", commands.judge
-    if work.verdicts().judged:
-        return "Next, calibrate on the judgements", commands.calibrate
+    if work.has_judged:
+        return work.next_words, commands.calibrate
     return "Every query was skipped. Judge others with", f"{commands.judge} --more"
 
 

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,7 @@ from taugate.evidence.clusters import SamplingUnits
 from taugate.policy.arrays import Float32
 from taugate.policy.policy import POLICIES, Mask
 from taugate.policy.score_relevance import component_means
+from taugate.release import layout
 from taugate.release.evidence_file import AnswerableEvidence, EvidenceFile, QueryEvidence, QuestionEvidence
 from taugate.release.manifest import ReleaseManifest
 from taugate.release.outcome_records import PolicyRecord
@@ -98,6 +100,14 @@ def query_outcomes(study: Study, policy: PolicyRecord) -> Outcomes:
         unanswerable=_digests(dataset.unanswerable),
         unanswerable_kept=queries.unanswerable_kept(policy.kind, policy.threshold).sum(axis=1),
     )
+
+
+def write_study(calibrated: Calibrated, release: Path) -> None:
+    """Write what every release keeps of its study: models, the reference of drift, outcomes and evidence."""
+    calibrated.write_models(release)
+    drift_reference(calibrated, calibrated.policy).save(release / layout.REFERENCE)
+    query_outcomes(calibrated, calibrated.policy).save(release / layout.OUTCOMES)
+    evidence_of(calibrated).save(release / layout.EVIDENCE)
 
 
 def golden_rows(members: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -58,15 +58,11 @@ _READING = Lock()  # FAISS's limits on reading apply to the whole process
 
 
 def widened_top_k(best: Best, queries: Float32, k: int, fetch: int, count: int) -> TopK:
-    """Return the k best candidates of every query; ties go to the lower position.
+    """Return the k best candidates of every query, `fetch` ≥ k at first; ties go to the lower position.
 
     If the k-th score equals that of the last candidate, another document may tie with it; if there are fewer than k
     candidates, some are missing. Such queries are repeated with four times as many candidates, up to MAX_CANDIDATES. A
     query that still has fewer than k results has a score of −∞ in its last place.
-
-    Args:
-        best: Proposes candidates and ranks them.
-        fetch: Number of candidates in the first request, at least k.
     """
     scores = np.empty((len(queries), k), dtype=np.float32)
     positions = np.empty((len(queries), k), dtype=np.int64)
@@ -192,13 +188,10 @@ def _build_ivf(vectors: Float32, kind: Kind) -> Any:  # noqa: ANN401
 
 
 def subset(index: AnyIndex, kept: NDArray[np.int64]) -> AnyIndex:
-    """Build an index of some of the documents of another index, with the same scores to the bit.
+    """Build an index of the M ≥ 1 documents at some ascending positions, with the same scores to the bit.
 
     Vectors that a release of 0.2 or before has rounded to int8 become exact vectors of the smaller index. A graph or
     lists are rebuilt with the same breadth and may find other documents.
-
-    Args:
-        kept: (M,) int64 ascending positions of the documents to keep, M ≥ 1.
     """
     if len(kept) < (needed := INDEX_KINDS[index.kind].min_documents):
         raise InputError(f"{len(kept)} documents are too few for {index.kind}, which needs {needed}; calibrate again")
@@ -227,7 +220,9 @@ def load_index(folder: Path, kind: Kind, dimension: int) -> AnyIndex:
     """Map the files of an index into memory; `dimension`: dimension of a query's vector."""
     path = folder / INDEX
     index = _read(path, kind, dimension)
-    exact = _read_exact(folder, index, dimension) if proposes_by_codes(index, kind) else None
+    exact = FlatIndex(_read(folder / VECTORS, "flat", dimension)) if proposes_by_codes(index, kind) else None
+    if exact is not None and len(exact) != index.ntotal:
+        raise ReleaseError(f"{path}: has {index.ntotal} documents, {VECTORS} {len(exact)}; calibrate again")
     if kind in QUANTIZERS or kind == "flat":
         return FlatIndex(index, kind, dimension, exact)
     if not _has_valid_breadth(index, kind):
@@ -239,13 +234,6 @@ def load_index(folder: Path, kind: Kind, dimension: int) -> AnyIndex:
     return ApproximateIndex(index, kind, exact)
 
 
-def _read_exact(folder: Path, index: Any, dimension: int) -> FlatIndex:  # noqa: ANN401
-    exact = FlatIndex(_read(folder / VECTORS, "flat", dimension))
-    if len(exact) != index.ntotal:
-        raise ReleaseError(f"{folder / INDEX}: has {index.ntotal} documents, {VECTORS} {len(exact)}; calibrate again")
-    return exact
-
-
 def lists_hold_every_document(index: Any) -> bool:  # noqa: ANN401 (faiss has no types)
     """Return whether the inverted lists of an IVF index hold every document once, at the place that its map names."""
     # A search of FAISS trusts both. The map is optional.
@@ -254,18 +242,13 @@ def lists_hold_every_document(index: Any) -> bool:  # noqa: ANN401 (faiss has no
         return False
     places = np.full(count, -1, dtype=np.int64)
     for number in range(index.nlist):
-        positions = _list_positions(lists, number)
+        size = lists.list_size(number)
+        positions = faiss.rev_swig_ptr(lists.get_ids(number), size) if size else np.empty(0, np.int64)
         if ((positions < 0) | (positions >= count)).any():
             return False
         places[positions] = (number << 32) | np.arange(len(positions))  # the encoding of FAISS's map
     mapped = faiss.vector_to_array(index.direct_map.array)
     return bool((places >= 0).all()) and (not len(mapped) or np.array_equal(mapped, places))
-
-
-def _list_positions(lists: Any, number: int) -> NDArray[np.int64]:  # noqa: ANN401
-    size = lists.list_size(number)
-    positions: NDArray[np.int64] = faiss.rev_swig_ptr(lists.get_ids(number), size) if size else np.empty(0, np.int64)
-    return positions
 
 
 def _has_valid_breadth(index: Any, kind: Kind) -> bool:  # noqa: ANN401

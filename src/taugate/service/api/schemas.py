@@ -175,11 +175,19 @@ class Result(BaseModel):
     metadata: dict[str, MetadataValue] = Field(description="metadata of the document")
 
 
+class LiveLoss(BaseModel):
+    """95 % bounds of the answers that τ or ρ lose, as a share of the answerable queries; they hold at all times."""
+
+    lower: float = Field(ge=0, le=1)
+    upper: float = Field(ge=0, le=1)
+
+
 class Drift(BaseModel):
     """Drift alarms. While one is on, the guarantees of the calibration do not hold for this traffic."""
 
     alarm: bool = Field(description="true if an alarm is on")
     signals: list[str] = Field(description="active alarms, named as in `taugate_drift_alarm{signal}`")
+    loss: LiveLoss | None = Field(default=None, description="live loss; absent until drawn queries are judged")
 
 
 class Refusal(BaseModel):

@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry, Gauge, Histogram
 
 from taugate.drift.monitor import Baseline, Monitor, load_baseline
 from taugate.drift.observations import JudgedReplies, Judgements, Observations
+from taugate.drift.sequences import Interval as Bounded
 from taugate.drift.signals import LiveOverlap, Rules, theta_of
 from taugate.errors import InputError
 from taugate.policy.arrays import Float32
@@ -211,9 +212,10 @@ def similarity_buckets(reference: Reference) -> list[float]:
     return [float(bound) for bound in np.unique(quantiles.round(4))]  # digits that a person can read
 
 
-def drift_field(signals: Sequence[str]) -> bytes:
+def drift_field(signals: Sequence[str], loss: Bounded | None = None) -> bytes:
     """Return the field `drift` of a reply, as JSON, for the signals whose alarms are on."""
-    return orjson.dumps({"alarm": bool(signals), "signals": signals})
+    bounds = {} if loss is None else {"loss": {"lower": loss.lower, "upper": loss.upper}}
+    return orjson.dumps({"alarm": bool(signals), "signals": signals, **bounds})
 
 
 NO_DRIFT = drift_field([])
@@ -231,6 +233,7 @@ class DriftAlarms:
         self._kind = f"state:{self.monitor.fingerprint}"
         self._unshared: deque[tuple[Observations, JudgedReplies]] = deque()
         self._canary_failed = False
+        self._loss: Bounded | None = None
         self.report = NO_DRIFT
         gauges.threshold.set(self.monitor.threshold)
         for alarm in self.monitor.alarms:
@@ -254,6 +257,12 @@ class DriftAlarms:
         """Set the alarm of the canaries: on unless the golden queries gave the same results as at calibration."""
         self._canary_failed = not alike
         self._update_report()
+
+    def set_loss(self, loss: Bounded) -> None:
+        """Set the bounds of the live loss that replies show."""
+        if loss != self._loss:
+            self._loss = loss
+            self._update_report()
 
     def forget(self) -> None:
         """Delete the shared state of a release that has left, so that its alarms start afresh if it returns."""
@@ -303,7 +312,7 @@ class DriftAlarms:
 
     def _update_report(self) -> None:
         on = [alarm.signal for alarm in self.monitor.alarms if alarm.on]
-        self.report = drift_field([*on, "canary"] if self._canary_failed else on)
+        self.report = drift_field([*on, "canary"] if self._canary_failed else on, self._loss)
 
 
 def _monitor(release: WatchedRelease, settings: Settings, gauges: DriftGauges) -> Monitor:

@@ -22,6 +22,7 @@ from taugate.policy.arrays import Float32, Float64
 from taugate.release.queries import texts_of
 from taugate.retrieval.golden import differences, is_answered, overall, search
 from taugate.service.drift.alarms import DriftAlarms, DriftGauges
+from taugate.service.drift.judging import LiveJudging
 from taugate.service.drift.query_log import (
     Judged,
     QueryLog,
@@ -77,6 +78,11 @@ class Canary:
     def __init__(self, release: "Release", retriever: "Retriever") -> None:
         """Prepare the canary; a retriever on one thread disturbs requests least."""
         self._release, self._retriever = release, retriever
+
+    @property
+    def retriever(self) -> "Retriever":
+        """A retriever on one thread, for searches in the background."""
+        return self._retriever
 
     @property
     def accuracy_at_calibration(self) -> float:
@@ -285,6 +291,9 @@ class TrafficAnalysis:
         self._canary_seconds = settings.drift.canary_seconds
         self._window_set_at = self._alarms_updated_at = time.monotonic()
         self._canary_run_at = -math.inf
+        self._judging = None
+        if settings.drift.judge_share and canary is not None:
+            self._judging = LiveJudging(release, canary.retriever, settings, registry, fleet)
         self._queries: list[Observations] = []
         self._to_log: list[ServedReply] = []
         self._judged: list[Judged] = []
@@ -303,6 +312,10 @@ class TrafficAnalysis:
         elif self._query_log is not None:
             self._to_log += served
         self._judged += judged
+        if self._judging is not None:
+            self._judging.offer(served)
+            if self._judging.judged:
+                self.alarms.set_loss(self._judging.bounds)
         now = time.monotonic()
         if now >= self._alarms_updated_at + _UPDATE_SECONDS:
             self._alarms_updated_at = now
@@ -314,6 +327,8 @@ class TrafficAnalysis:
             self._texts_forgotten_at = now
             if self._query_log is not None and self._log_days is not None:
                 self._query_log.forget_old_texts(self._log_days)
+                if self._judging is not None:
+                    self._judging.forget_old_texts()
         if self._canary is not None and now >= self._canary_run_at + self._canary_seconds:
             self._canary_run_at = now
             self._run_canary(self._canary)
@@ -321,6 +336,8 @@ class TrafficAnalysis:
     def close(self, *, forget: bool) -> None:
         """Update the alarms with the remaining traffic and reset the metrics; see DriftWatch.close."""
         self._update_alarms()
+        if self._judging is not None:
+            self._judging.close()
         if self._chained is not None:
             self._chained.seal()
         if forget:

@@ -2,23 +2,23 @@
 
 import logging
 import math
-import random
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 from prometheus_client import CollectorRegistry
 
-from taugate.drift.drawn import DrawnLog, DrawnQuery, DrawnResult, drawn_log, line_of
-from taugate.drift.live_loss import MAX_JUDGED, JudgedDraws, LiveLoss, Predictor, read_judged
+from taugate.drift.drawn import DrawnLog, DrawnQuery, DrawnResult, append, drawn_log
+from taugate.drift.live_loss import MAX_JUDGED, JudgedDraws, LiveLoss, Predictor, promised_loss, read_judged
 from taugate.drift.sequences import Draw, Interval, Sampler
 from taugate.errors import TaugateError
-from taugate.release.manifest import ReleaseManifest
 from taugate.retrieval.query import Answer, Query
-from taugate.service.drift.query_log import ServedReply, WatchedRelease, append_to, forget_old_texts
+from taugate.service.drift.endpoint_judge import EndpointJudge
+from taugate.service.drift.query_log import ServedReply, WatchedRelease, forget_old_texts
 from taugate.service.metrics import MetricGroup, gauge
 from taugate.service.settings import Settings
 
@@ -43,8 +43,8 @@ class LossGauges(MetricGroup):
 
     loss = gauge(
         "taugate_live_loss",
-        "Answers lost to τ or ρ as a share of answerable queries: 95 % bounds that hold at all times, since the release "
-        "and of recent traffic.",
+        "Answers lost to τ or ρ as a share of answerable queries: 95 % bounds that hold at all times, for all traffic "
+        "since the release, and recent.",
         "bound",
     )
     promised = gauge("taugate_live_loss_promised", "Limit of lost answers that the release promises; NaN without one.")
@@ -59,18 +59,6 @@ class LossGauges(MetricGroup):
     )
     judged = gauge("taugate_live_judgements", "Drawn queries that people have judged.", mode="livemax")
     waiting = gauge("taugate_live_judgements_waiting", "Drawn queries that wait for a judge.", mode="livemax")
-
-
-def promised_loss(manifest: ReleaseManifest) -> float | None:
-    """Return the certified limit of lost answers, as a share of the queries with an answer among the K results.
-
-    The certificate counts all answerable queries. Live, those whose answer is not among the results cannot be told from
-    unanswerable ones, so the limit is divided by the accuracy at calibration. None if nothing is certified.
-    """
-    if (certified := manifest.certified) is None:
-        return None
-    accuracy = manifest.metrics.calibration.accuracy.mean
-    return min(1.0, certified.max_loss / max(accuracy, certified.max_loss))
 
 
 class LiveJudging:
@@ -95,7 +83,7 @@ class LiveJudging:
         self._release, self._searcher, self._fleet = release, searcher, fleet
         self._release_id, self._documents = release.manifest.release_id, release.documents
         self._predictor, self._sampler = Predictor(release.reference), Sampler(drift.judge_share)
-        self._rng = random.Random()
+        self._rng = np.random.default_rng()
         self._limit, self._has_model = promised_loss(release.manifest), drift.judge_url is not None
         self.log = DrawnLog(drawn_log(drift.query_log), self._release_id)
         self.reading = threading.Lock()  # of `log`, which the endpoint judge reads too
@@ -107,7 +95,15 @@ class LiveJudging:
         self.judged = False
         self._broken = False
         self._looked_at = -math.inf
+        self._judge = None
+        if self._has_model:
+            self._judge = EndpointJudge(self.log, self.reading, self._documents, drift, self._limit or 0.05)
         self._show()
+
+    def close(self) -> None:
+        """End the endpoint judge."""
+        if self._judge is not None:
+            self._judge.close()
 
     def offer(self, served: Sequence[ServedReply]) -> None:
         """Draw from replies, and look for judgements if that is due."""
@@ -146,12 +142,12 @@ class LiveJudging:
             replace(reply.query, threshold=-math.inf, exploration=None, min_results=0, with_parts=False)
             for reply, _, _ in drawn
         ]
-        lines = []
+        records = []
         for (reply, draw, propensity), answer in zip(drawn, self._searcher.search(everything), strict=True):
             shown = reply.record.results
             kept = {*shown["position"][shown["kept"]].tolist()}
             documents = self._documents.at(answer.positions)
-            lines.append(
+            records.append(
                 DrawnQuery(
                     at=reply.at,
                     query_id=reply.query_id,
@@ -161,14 +157,14 @@ class LiveJudging:
                     propensity=propensity,
                     draw=draw,
                     results=[
-                        DrawnResult(document.id, score, position in kept)
+                        DrawnResult(document.id, position, score, position in kept)
                         for document, score, position in zip(
                             documents, answer.scores.tolist(), answer.positions.tolist(), strict=True
                         )
                     ],
                 )
             )
-        append_to(self.log.path, b"".join(map(line_of, lines)))
+        append(self.log.path, records)
 
     def follow(self) -> None:
         """Count new judgements, of this service and of other replicas."""
@@ -225,10 +221,7 @@ class LiveJudging:
         gauges.waiting.set(sum(1 for _ in self.log.waiting(model=False, directed=self._has_model)))
 
 
-def _identity(rows: JudgedDraws) -> np.ndarray:
+def _identity(rows: JudgedDraws) -> NDArray[np.uint64]:
     """Return a number for each judgement, (n,) uint64: the query's, and whether people or the endpoint judged."""
-    identity: np.ndarray = rows["id"] ^ rows["model"].astype(np.uint64)
+    identity: NDArray[np.uint64] = np.bitwise_xor(rows["id"], rows["model"].astype(np.uint64) << np.uint64(63))
     return identity
-
-
-Report = Callable[[], Interval | None]

@@ -339,6 +339,16 @@ class DriftSettings(SettingGroup, title="Drift and feedback"):
     """whether the lines of the query log are chained, so that `taugate log verify` finds a change; without texts"""
     decision_log_key_file: Path | None = None
     """Ed25519 key (PEM) that signs the chained log once an hour; it signs nothing else"""
+    judge_share: Share = 0.0
+    """share of queries that are stored beside QUERY_LOG with all K results, to be judged (docs/drift.md#live-loss)"""
+    judge_url: str | None = None
+    """OpenAI-compatible API, as http://localhost:8080/v1, that judges drawn queries and chooses those for people"""
+    judge_model: str = ""
+    """model of JUDGE_URL"""
+    judge_key_file: Path | None = None
+    """file with the key of JUDGE_URL"""
+    judge_calls_per_day: Count = 1000
+    """most requests to JUDGE_URL in a day, one for each query"""
 
 
 class LifecycleSettings(SettingGroup, title="Reloading and shadow releases"):

@@ -105,6 +105,17 @@ class Settings(BaseModel):
         return self
 
     @model_validator(mode="after")
+    def _drawn_queries_can_be_judged(self) -> Self:
+        drift = self.drift
+        if drift.judge_share and (drift.query_log is None or not drift.query_log_texts):
+            message = "TAUGATE_JUDGE_SHARE stores texts: set TAUGATE_QUERY_LOG, and TAUGATE_QUERY_LOG_TEXTS to true"
+            raise PydanticCustomError("judge_without_log", message)
+        if drift.judge_url is not None and not (drift.judge_share and drift.judge_model):
+            message = "TAUGATE_JUDGE_URL needs TAUGATE_JUDGE_MODEL, and TAUGATE_JUDGE_SHARE above 0"
+            raise PydanticCustomError("judge_without_share", message)
+        return self
+
+    @model_validator(mode="after")
     def _chained_log_has_no_texts(self) -> Self:
         if self.drift.query_log_chain and (self.drift.query_log is None or self.drift.query_log_texts):
             message = "TAUGATE_QUERY_LOG_CHAIN needs TAUGATE_QUERY_LOG, and no TAUGATE_QUERY_LOG_TEXTS, whose texts go"

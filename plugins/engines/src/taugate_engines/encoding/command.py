@@ -10,6 +10,7 @@ from pydantic.dataclasses import dataclass
 
 from taugate.calibration.encoding.encoder_options import EndpointOptions, InputOptions
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, RequestedEncoder
+from taugate.cli.terminal.display import ProgressDisplay
 from taugate.cli.terminal.options import Appearance, AsJson, command_of, option, part
 from taugate.cli.terminal.output import print_result, say_labelled
 from taugate.storage.files import Json
@@ -42,8 +43,6 @@ def run(options: EncodeOptions) -> int:
 
     If the command was killed, repeat it to resume.
     """
-    # Imported here because it needs the extra `calibration`.
-    from taugate.cli.terminal.display import ProgressDisplay
     from taugate_engines.encoding.encode import Workers, encode_corpus
 
     workers = Workers(options.workers, options.ray_address)
@@ -63,22 +62,21 @@ def run(options: EncodeOptions) -> int:
     rows = {
         "Encoded": f"{record.rows:,} documents in {len(record.shards):,} shards, {encoded.encoded:,} of them now, in "
         f"{job.total:.0f} s",
-        "Next": f"taugate calibrate {quote(options.data)} --releases releases --engine pgvector --embeddings "
-        f"{quote(options.to)} --encoder {quote(options.encoder)}{_given(reads, endpoint)}",
+        "Next": f"taugate calibrate {quote(options.data)} --releases releases --engine pgvector --encoder "
+        f"{quote(options.encoder)} --settings FILE.toml, with {_keys(options.to, reads, endpoint)}",
     }
     say_labelled(rows)
     return 0
 
 
-def _given(*groups: InputOptions | EndpointOptions) -> str:
-    """Return the settings of the encoder that were given, which the calibration needs as well."""
+def _keys(embeddings: str, *groups: InputOptions | EndpointOptions) -> str:
+    """Return what the settings file of the calibration needs: the vectors, and how the encoder was set."""
     values = {name: getattr(group, name) for group in groups for name in group.fields() if name != "yes"}
-    given = [
+    return ", ".join(
         f"{name.replace('_', '-')} = {value if isinstance(value, int) else orjson.dumps(str(value)).decode()}"
-        for name, value in values.items()
+        for name, value in {"embeddings": embeddings, **values}.items()
         if value is not None
-    ]
-    return f" --settings FILE.toml, with {', '.join(given)}" if given else ""
+    )
 
 
 _KEYS = (*InputOptions.fields(), "model", "dimensions", "encoder_key_file", "ray_address")
