@@ -13,8 +13,9 @@ _HEAD = """# Generated from deploy/prometheus/rules by `make dashboards`; edit t
 _INSTANT = {"instant": True, "range": False}
 _SOURCE = "prometheus"  # uid of the data source in deploy/grafana/provisioning
 _RUNBOOKS = '{{ or $externalLabels.taugate_runbooks "docs/runbooks" }}'  # Grafana's templates have no external labels
-# The second number in an annotation: Prometheus queries it in the template, and Grafana beside the alert's expression.
-_QUERY = re.compile(r"printf \"(?P<series>[\w:]+)\{[^\"]*\" [^|]*\| query")
+# Further numbers of a summary: Prometheus queries them in the template, and Grafana beside the alert's expression.
+_QUERY = re.compile(r"printf \"(?:max\()?(?P<series>[\w:]+)\{(?P<labels>[^\"}]*)\}\)?\" [^|]*\| query")
+_NAMES = "CDEF"  # of these queries
 
 
 def provisioned(rules: Path) -> str:
@@ -39,14 +40,9 @@ def provisioned(rules: Path) -> str:
 
 def _rule(rule: dict[str, Any]) -> dict[str, Any]:
     annotations = {name: _in_grafana(text) for name, text in rule["annotations"].items()}
-    # With the labels of the drift alert, in both directions: by these Grafana finds the value that belongs to an alert.
-    second_numbers = [
-        _data(
-            "C",
-            _SOURCE,
-            {"expr": f"{_directed(match['series'], 'higher')} or {_directed(match['series'], 'lower')}", **_INSTANT},
-        )
-        for match in _QUERY.finditer(rule["annotations"]["summary"])
+    numbers = [
+        _data(name, _SOURCE, {"expr": _number(match["series"], match["labels"]), **_INSTANT})
+        for name, match in zip(_NAMES, _QUERY.finditer(rule["annotations"]["summary"]), strict=False)
     ]
     return {
         "uid": rule["alert"],
@@ -56,7 +52,7 @@ def _rule(rule: dict[str, Any]) -> dict[str, Any]:
             _data("A", _SOURCE, {"expr": rule["expr"].strip(), **_INSTANT}),
             # For Prometheus an expression fires if any series exists, even with the value 0; for Grafana it would not.
             _data("B", "__expr__", {"type": "math", "expression": "is_number($A)"}),
-            *second_numbers,
+            *numbers,
         ],
         "noDataState": "OK",
         "execErrState": "Error",
@@ -66,8 +62,12 @@ def _rule(rule: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _directed(series: str, direction: str) -> str:
-    return f'label_replace(max by (namespace, job, signal) ({series}), "direction", "{direction}", "", "")'
+def _number(series: str, labels: str) -> str:
+    """Return a query with the labels of the alert, by which Grafana finds the value that belongs to it."""
+    if "signal" not in labels:
+        return f"max by (namespace, job) ({series})"
+    of_signal = f"max by (namespace, job, signal) ({series})"
+    return " or ".join(f'label_replace({of_signal}, "direction", "{way}", "", "")' for way in ("higher", "lower"))
 
 
 def _data(name: str, source: str, model: dict[str, Any]) -> dict[str, Any]:
@@ -77,5 +77,6 @@ def _data(name: str, source: str, model: dict[str, Any]) -> dict[str, Any]:
 
 def _in_grafana(text: str) -> str:
     """Convert a template; in Grafana the value of a query is under the query's name."""
-    text = _QUERY.sub("$values.C", text.replace(_RUNBOOKS, "docs/runbooks"))
+    names = iter(_NAMES)
+    text = _QUERY.sub(lambda _: f"$values.{next(names)}", text.replace(_RUNBOOKS, "docs/runbooks"))
     return re.sub(r"\$value\b", "$values.A.Value", text.replace(". | first | value", ".Value"))
