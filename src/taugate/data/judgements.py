@@ -168,7 +168,8 @@ def drop_orphans(judgements: dict[str, dict[JudgedId, Judgement]]) -> int:
     orphans = [
         name
         for name, judged in judgements.items()
-        if _REMOVED in judged and not any(grade >= 1 for found, (grade, _) in judged.items() if found != _REMOVED)
+        if _REMOVED in judged
+        and not any(grade >= 1 for identifier, (grade, _) in judged.items() if identifier != _REMOVED)
     ]
     for name in orphans:
         del judgements[name]

@@ -1,11 +1,7 @@
 """The encoder: texts to unit vectors, with the same files and code in calibration and service.
 
-Its model is a graph for onnxruntime (bert.py), or BERT-like weights for the kernel (bert.py). If a graph is BERT-like,
-the kernel runs it on a processor with AVX-512 (bert.py).
-
-Measures how much of a text an encoder cannot read: what its tokenizer drops or replaces by the unknown token. Such
-texts look alike to the encoder, so their similarities are meaningless. A tokenizer with a byte fallback has tokens for
-every text.
+Texts of which an encoder cannot read most, because its tokenizer drops it or replaces it by the unknown token, look
+alike to it, so their similarities are meaningless. A tokenizer with a byte fallback has tokens for every text.
 """
 
 import os

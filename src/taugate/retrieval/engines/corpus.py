@@ -1,9 +1,8 @@
 """Searches, filters and reads the corpus of a release in an engine, also by a score with a lexical part.
 
-Search of an engine's collection by a score with a lexical part. The engine proposes the documents with the highest
-cosines, and the postings in this process those whose share may be high enough to reach the K-th score with a lower
-cosine. The rows of the latter are read by position, and everything is scored here. If the engine's list is exact, so is
-the result, as in `retrieval/index/hybrid.py`.
+The engine proposes the documents with the highest cosines, and the postings in this process those whose share may be
+high enough to reach the K-th score with a lower cosine. The rows of the latter are read by position, and everything is
+scored here. If the engine's list is exact, so is the result, as in `retrieval/index/hybrid.py`.
 """
 
 import time

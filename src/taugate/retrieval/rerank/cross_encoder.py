@@ -1,10 +1,7 @@
 """A cross-encoder reads a query and a text together, and gives the pair one score.
 
-The models of cross-encoders: a graph for onnxruntime, or BERT-like weights for the kernel, which is faster. Both give
-the output of a pair before the activation.
-
-The files are those that `taugate.calibration.export.rerankers` writes. Scores are those of sentence-transformers'
-CrossEncoder.predict, with the model's own activation.
+Its model is a graph for onnxruntime, or BERT-like weights for the kernel, which is faster. Scores are those of
+sentence-transformers' CrossEncoder.predict, with the model's own activation.
 """
 
 import itertools
@@ -160,7 +157,7 @@ class CrossEncoder:
     def __init__(self, folder: Path, threads: int | None = None) -> None:
         """Load the files; `threads`: threads for a batch, by default the processors that this process may use."""
         self.folder = folder
-        self.config, self.sha256 = read_exported(folder, CrossEncoderConfig, CONFIG, FILES, _REMEDY)
+        self.config, self.sha256 = read_exported(folder, CrossEncoderConfig, CONFIG, FILES, "cross-encoder")
         self._tokenizer = load_tokenizer(folder, self.config.max_length, _REMEDY)
         self._model = self._load_model(threads or processors())
 

@@ -1,17 +1,13 @@
 """Late interaction: compares the vectors of a query's tokens with those of the candidates' tokens.
 
-Encodes a text as one vector per token, for late interaction (Khattab and Zaharia, "ColBERT", SIGIR 2020). The files are
-those that `taugate.calibration.export.rerankers` writes. Vectors are those of sentence-transformers'
-MultiVectorEncoder, which also reads the checkpoints of PyLate and of ColBERTv2.
-
-Largest similarities of a query's tokens to those of each document, which are stored with a byte per component. The
-query is rounded to a byte per component, too, with a scale for every 64, so that the kernel multiplies integers, with
-the same bits on all processors. Without the kernel, NumPy multiplies the rounded numbers in float32.
-
 The score is MaxSim (Khattab and Zaharia, "ColBERT", SIGIR 2020, eq. 3) divided by the number of the query's vectors, so
-that one threshold fits queries of all lengths: the mean, over the query's tokens, of the largest similarity to a token
-of the document. The token vectors of an encoder that was not trained for it count by how rare the token is in the
-documents. A stored vector has one byte per component and one scale.
+that one threshold fits queries of all lengths. The token vectors of an encoder that was not trained for it count by how
+rare the token is in the documents. Vectors are those of sentence-transformers' MultiVectorEncoder, which also reads the
+checkpoints of PyLate and of ColBERTv2.
+
+A stored vector has one byte per component and one scale. The query is rounded to a byte per component, too, with a
+scale for every 64, so that the kernel multiplies integers, with the same bits on all processors. Without the kernel,
+NumPy multiplies the rounded numbers in float32.
 """
 
 import time
@@ -107,7 +103,7 @@ class TokenEncoder:
     def __init__(self, folder: Path, threads: int | None = None) -> None:
         """Load the files; `threads`: threads for a batch, by default the processors that this process may use."""
         self.folder = folder
-        self.config, self.sha256 = read_exported(folder, TokenEncoderConfig, CONFIG, FILES, _REMEDY)
+        self.config, self.sha256 = read_exported(folder, TokenEncoderConfig, CONFIG, FILES, "late-interaction model")
         config = self.config
         self._tokenizers = {role: load_tokenizer(folder, length, _REMEDY) for role, length in config.lengths.items()}
         self._model = self._load_model(threads or processors())

@@ -1,8 +1,5 @@
 """The second stage of a search: the candidates of the first in the order of a reranker's scores, and its interface.
 
-The interface of rerankers: score how well documents answer a query. Some read the documents' texts (`TextScorer`); late
-interaction compares vectors that the release stores.
-
 It has its own threshold, calibrated on its own scores. If a query's scores do not come in time, or at all, the query
 has the first stage's results with the first stage's threshold, never some of each.
 """
@@ -128,7 +125,7 @@ class TextReranker:
 
 
 def read_exported(
-    folder: Path, config: type[Config], file: str, files: Sequence[str], remedy: str
+    folder: Path, config: type[Config], file: str, files: Sequence[str], model: str
 ) -> tuple[Config, str]:
     """Read the configuration of an exported model, and the digest of its files."""
     try:
@@ -136,19 +133,12 @@ def read_exported(
         return read, sha256_files(folder, [name for name in files if (folder / name).is_file()])
     except (OSError, ValidationError) as error:
         raise EncoderError(
-            f"{folder / file}: not the configuration of a model, or it cannot be read; {remedy}"
+            f"{folder / file}: not the configuration of a {model}, or it cannot be read; export the {model} again"
         ) from error
 
 
 def checked_scores(scores: Float32, texts: int, name: str) -> Float32:
-    """Return scores if there is a finite one for each text.
-
-    Args:
-        scores: (n,) float32.
-
-    Raises:
-        RerankerUnavailable: If there are others.
-    """
+    """Return scores, (n,) float32, if there is a finite one for each text; raises RerankerUnavailable if not."""
     if scores.shape != (texts,) or not np.isfinite(scores).all():
         raise RerankerUnavailable(f"{name}: does not give {texts} texts one finite score each; use another model")
     return scores
