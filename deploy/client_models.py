@@ -18,8 +18,9 @@ Schema = dict[str, Any]
 
 # In an order in which each model comes after those within it.
 _REPLIES = (
-    "Parts", "Result", "CertifiedLoss", "Refusal", "LiveLoss", "Drift", "SearchResponse", "BatchResponse", "ExplainResponse",
-    "FeedbackResponse", "KeptResultFields", "GateResponse", "Interval", "LiveDrift", "ReleaseResponse",
+    "Parts", "Result", "CertifiedLoss", "Refusal", "LiveLoss", "Drift", "SearchResponse", "BatchResponse",
+    "ExplainResponse", "FeedbackResponse", "KeptResultFields", "GateResponse", "Interval", "LiveDrift",
+    "ReleaseResponse",
 )  # fmt: skip
 _NAMES = {"FilterObject": "Filter", "KeptResultFields": "KeptResult"}  # of schemas that the client calls otherwise
 _OMITTED_BY_EARLIER_SERVICES = {"ReleaseResponse": {"drift"}}

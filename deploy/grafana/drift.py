@@ -47,6 +47,28 @@ def _overlap(title: str, meaning: str, live: str, reference: str) -> Lines:
 _CONTENT: list[Content] = [
     Row("Summary"),
     firing(),
+    *(
+        number(
+            f"Answers lost, at {bound}",
+            "95 % bound of the answers lost to τ or ρ, by judged queries (docs/drift.md).",
+            f"max({selected('taugate_live_loss', selector)})",
+            {None: NEUTRAL},
+            "percentunit",
+        )
+        for bound, selector in (("least", 'bound="lower"'), ("most", 'bound="upper"'))
+    ),
+    number(
+        "Judgements to go",
+        "Judgements of people until the upper bound of lost answers is below the promise, at the present rate.",
+        f"max({selected('taugate_live_judgements_to_go')})",
+        {None: "green", 1: NEUTRAL},
+    ),
+    number(
+        "Waiting for a judge",
+        "Drawn queries that people have not judged (taugate judge --traffic).",
+        f"sum({selected('taugate_live_judgements_waiting')})",
+        {None: NEUTRAL},
+    ),
     number(
         "Queries in a block",
         "Distinct queries per block. Evidence is updated when a block is full.",
@@ -100,6 +122,36 @@ _CONTENT: list[Content] = [
         "Share of random documents that score above the low end of the top-K.",
         "roe",
         "roe",
+    ),
+    Row("Live loss"),
+    *(
+        banded(
+            lines(
+                title,
+                meaning,
+                {
+                    "{{bound}}": f"max by (bound) ({selected(metric)})",
+                    **({"promised": f"max({selected('taugate_live_loss_promised')})"} if promised else {}),
+                },
+                "percentunit",
+                high=1,
+            ).span(8),
+            {"upper": "lower"},
+        )
+        for title, meaning, metric, promised in (
+            (
+                "Answers lost to τ or ρ",
+                "95 % bounds by judged queries, since the release and recent; they hold at all times.",
+                "taugate_live_loss",
+                True,
+            ),
+            (
+                "Answered without a relevant result",
+                "The same, as a share of all queries.",
+                "taugate_live_unanswerable_answered",
+                False,
+            ),
+        )
     ),
     Row("Alarms"),
     states(

@@ -24,7 +24,7 @@ from tests.service_process import ServiceProcess
 GRAFANA = DEPLOY / "grafana"
 BOARDS = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in (GRAFANA / "dashboards").glob("*.json")}
 # Absent until Redis, an engine or keys are configured, replies are judged, or a request is refused.
-NOT_HERE = ("taugate_redis_up", "taugate_engine_up", 'set="correct"', "taugate_key", "taugate_refused")
+NOT_HERE = ("taugate_redis_up", "taugate_engine_up", 'set="correct"', "taugate_key", "taugate_refused", "taugate_live")
 
 
 def panels(board: dict) -> list[dict]:

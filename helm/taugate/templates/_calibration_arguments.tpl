@@ -4,7 +4,8 @@
 {{- define "taugate.calibrate" -}}
 {{- $command := index . 1 }}
 {{- $values := (index . 0).Values.recalibration }}
-{{- $data := default (printf "/data/%s" $values.data.path | trimSuffix "/") $values.data.url }}
+{{- $folder := regexReplaceAll "^[^/]*" (default "" $values.data.existingClaim) "/data" | trimSuffix "/" }}
+{{- $data := default $folder $values.data.url }}
 {{- $own := ternary $values.arguments $values.cronJob.arguments (eq $command "calibrate") }}
 {{- $arguments := concat (list $command $data "--releases" "/releases") $own }}
 {{- if not $values.promotion.enabled }}
@@ -19,8 +20,8 @@
 {{- $arguments = concat $arguments (list "--max-kept-increase" (toString .)) }}
 {{- end }}
 {{- end }}
-{{- if $values.signingKey.existingSecret }}
-{{- $arguments = concat $arguments (list "--sign-with" (printf "/etc/taugate/signing/%s" $values.signingKey.key)) }}
+{{- if $values.signingKey }}
+{{- $arguments = concat $arguments (list "--sign-with" (include "taugate.entry" (list $values.signingKey "signing.key") | printf "/etc/taugate/signing/%s")) }}
 {{- end }}
 {{- $arguments | toJson }}
 {{- end }}

@@ -69,7 +69,7 @@ class DrawnEvidence:
         return "".join(letters)
 
 
-def recompute_drawn(evidence: Any, manifest: ReleaseManifest) -> dict[str, object]:  # noqa: ANN401 (JSON)
+def recompute_drawn(evidence: Any, manifest: ReleaseManifest) -> object:  # noqa: ANN401 (JSON)
     """Return the roles of the queries, the metrics of their parts, and the papers' threshold if it is in force.
 
     Few labels are estimated with the scores of further queries, which evidence.json does not have.
@@ -82,8 +82,7 @@ def recompute_drawn(evidence: Any, manifest: ReleaseManifest) -> dict[str, objec
     own = DrawnEvidence.of(evidence, manifest, rule)
     random = evidence["answerable"]["random"]
     scores = np.empty(0, np.float32) if random is None else _float32(random)
-    figures: dict[str, object] = {"roles": own.letters}
-    figures["metrics"] = {
+    metrics = {
         name: measure(
             own.scored.take(part.members),
             scores[part.members] if len(scores) else scores,
@@ -94,14 +93,15 @@ def recompute_drawn(evidence: Any, manifest: ReleaseManifest) -> dict[str, objec
         ).model_dump()
         for name, part in own.drawn.parts.items()
     }
+    chosen: object = {}
     if of_papers:
         part = own.drawn.parts["calibration"]
         rows, seed = part.resamples.rows, manifest.bootstrap.seed
         queries = CalibrationQueries(own.scored, part.members, rows, own.roles, None, own.units, seed)
         measured = own.scored.take(own.drawn.parts.get("heldout", part).members)
-        chosen = with_unrestricted(decide_policy(rule, queries), queries, measured)
-        figures["policy"] = chosen.model_dump(include={"tau", "psi", "unrestricted"})
-    return figures
+        policy = with_unrestricted(decide_policy(rule, queries), queries, measured)
+        chosen = policy.model_dump(include={"tau", "psi", "unrestricted"})
+    return {"roles": own.letters, "metrics": metrics, "policy": chosen}
 
 
 def _scored(evidence: Any, rho: float | None) -> ScoredQueries:  # noqa: ANN401 (JSON)

@@ -110,7 +110,7 @@ PLAIN = {
 }
 ACTIONS = {
     "release": [
-        *("list", "show", "history", "verify", "promote", "rollback", "shadow", "prune", "diff"),
+        *("list", "show", "history", "verify", "check", "promote", "rollback", "shadow", "prune", "diff"),
         *("erase", "sign", "push", "pull"),
     ],
     "drift": ["replay", "baseline"],
