@@ -228,10 +228,10 @@ def _runs(folder: Path, serve_seconds: float) -> Iterator[CommandRun]:
     yield CommandRun("drift replay", [str(log), *at])
     yield CommandRun("drift baseline", [str(log), *at], status=2)  # it needs the queries of a week
     yield from _runs_on_releases(folder, releases, _first_id(data))
-    for command, text in (("update", "and a tower"), ("recalibrate", "and a bridge")):
-        with (data / "corpus.jsonl").open("a", encoding="utf-8") as corpus:
-            corpus.write(json.dumps({"_id": command, "text": f"{texts[1]} {text}"}) + "\n")
-        yield CommandRun(command, [str(data), *at])
+    yield CommandRun("update", [str(data), *at])  # the same code as recalibrate, with nothing to do
+    with (data / "corpus.jsonl").open("a", encoding="utf-8") as corpus:
+        corpus.write(json.dumps({"_id": "new", "text": f"{texts[1]} and a bridge"}) + "\n")
+    yield CommandRun("recalibrate", [str(data), *at])
     judge = [str(data), *at, "--judge", "ana", "--n", "1"]
     port = free_port()
     yield CommandRun("judge", [*judge, "--port", str(port)], port=port, settings={"SSH_CONNECTION": "1"}, status=130)

@@ -37,7 +37,6 @@ _NO_BYTECODE = (torch := find_spec("torch")) is not None and not Path(cache_from
 
 # The longest files, which start first so that no process runs one of them while the others have finished.
 _FIRST = (
-    "tests/docs/test_how_to_run.py",
     "tests/docs/test_pages_run.py",
     "tests/cli/test_home_folder.py",
     "tests/calibration/export/test_architectures.py",

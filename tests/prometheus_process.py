@@ -58,9 +58,10 @@ class Alertmanager(ServerProcess):
         command += [f"--web.listen-address=127.0.0.1:{port}", "--cluster.listen-address=", "--storage.path=data"]
         super().__init__(command, port, folder)
 
-    def alerts(self) -> dict[str, dict[str, Any]]:
-        """Active alerts by name."""
-        return {alert["labels"]["alertname"]: alert for alert in self.http.get("/api/v2/alerts").json()}
+    def alerts(self) -> dict[tuple[str, str | None], dict[str, Any]]:
+        """Active alerts by name and signal."""
+        active = self.http.get("/api/v2/alerts").json()
+        return {(alert["labels"]["alertname"], alert["labels"].get("signal")): alert for alert in active}
 
 
 class Prometheus(ServerProcess):

@@ -12,9 +12,9 @@ _PCA = "More Than Efficiency: Embedding Compression Improves Domain Adaptation i
 _GENERATION = "Unsupervised Domain Adaption for Neural Information Retrieval"
 _DIVERSITY = "Evaluating the Robustness of Dense Retrievers in Interdisciplinary Domains"
 
-# Paper: definition, place in the paper, command, file in src/taugate or of a plug-in.
-DEFINITIONS: dict[str, tuple[tuple[str, str, str, str], ...]] = {
-    f"{_THRESHOLDS}; its later version, {_TELECOM} (arXiv 2406.12336v3)": (
+# Short name of the paper: its title, and by definition: place in the paper, command, file in src/taugate or of a plug-in.
+DEFINITIONS: dict[str, tuple[str, tuple[tuple[str, str, str, str], ...]]] = {
+    "thresholds": (f"{_THRESHOLDS}*; its later version, *{_TELECOM} (arXiv 2406.12336v3)", (
         ("bootstrapped accuracy with its 95 % interval", "§2.1", "calibrate", "evidence/measure.py"),
         ("bootstrapped NDCG", "arXiv §II-A", "calibrate", "evidence/measure.py"),
         ("Γ and τ(ψ)", "§2.2", "calibrate --method bootstrap", "evidence/threshold/decide.py"),
@@ -25,28 +25,28 @@ DEFINITIONS: dict[str, tuple[tuple[str, str, str, str], ...]] = {
         ("separation Δ_M", "§2.6", "adapt, compare --measures", "calibration/metrics/embeddings.py"),
         ("correlations of the measures", "Table 3", "compare", "calibration/job/compare.py"),
         ("forgetting on general questions", "§4.1, Table 4", "adapt, compare --measures", "calibration/comparison/measures.py"),
-    ),
-    _PCA: (
+    )),
+    "query-PCA": (_PCA, (
         ("query compression, x ↦ (x − μ)W", "Algorithm 1", "calibrate, key projection", "calibration/acceptance/projection.py"),
         ("q ↦ qW; query + document compression", "§4", "calibrate, key projection", "calibration/acceptance/projection.py"),
         ("retention `r`", "eq. 4", "calibrate, key retention", "calibration/acceptance/projection.py"),
         ("familiarity `TF`, `DF`", "eq. 5 and 6", "adapt, compare --measures", "calibration/metrics/embeddings.py"),
         ("power law of the spectrum", "Appendix A", "adapt, compare --measures", "calibration/metrics/embeddings.py"),
         ("folds of unseen queries", "Appendix B", "calibrate, key projection", "calibration/acceptance/projection.py"),
-    ),
-    _GENERATION: (
+    )),
+    "generation": (_GENERATION, (
         ("independent cropping, word deletion", "§3, Table 1", "queries --method crop", "data/generation/generate.py"),
         ("questions of a language model", "§3, Appendix A", "queries --method local, endpoint", "plugins/label/src/taugate_label/questions.py"),
         ("Recall@100, Precision@10", "Table 8", "calibrate (report)", "evidence/measure.py"),
         ("lost questions", "§6.1", "queries", "data/generation/generate.py"),
         ("contrastive loss with in-batch negatives", "§4.1", "adapt", "plugins/adapt/src/taugate_adapt/training/fine_tuning.py"),
-    ),
-    _DIVERSITY: (
+    )),
+    "diversity": (_DIVERSITY, (
         ("cosine distance, silhouette, topic entropy", "§3.4.2, Table 2", "calibrate", "calibration/query_set/measure.py"),
         ("a share of the chunks of each document", "§3.1", "queries --per-document .3", "data/generation/generate.py"),
         ("no question if a document says too little", "§3.2.1", "queries --method endpoint", "plugins/label/src/taugate_label/questions.py"),
         ("hard negatives", "§3.2.2", "adapt", "plugins/adapt/src/taugate_adapt/pairs.py"),
-    ),
+    )),
 }  # fmt: skip
 # What of the papers is not built, or not repeated on this page, and why.
 _LEFT_OUT = (
@@ -62,16 +62,19 @@ _LEFT_OUT = (
 
 def section(plan: Plan) -> str:
     """List the definitions of each paper, and what is not repeated."""
-    parts = []
-    for title, rows in DEFINITIONS.items():
-        missing = [
-            file for *_, file in rows if not any((root / file).is_file() for root in (ROOT / "src" / "taugate", ROOT))
-        ]
-        if missing:
-            raise FileNotFoundError(f"{title}: {', '.join(missing)}")
-        cells = [(what, where, f"`{command}`", f"`{file}`") for what, where, command, file in rows]
-        parts.append(
-            f"**{title}**\n\n{table(('definition', 'in the paper', '`taugate …`', 'file in `src/taugate`'), cells)}"
-        )
+    cells = [
+        (what, f"{name}, {place}", f"`{command}`", f"`{file}`")
+        for name, (_, rows) in DEFINITIONS.items()
+        for what, place, command, file in rows
+    ]
+    missing = [
+        file
+        for *_, file in cells
+        if not any((root / file.strip("`")).is_file() for root in (ROOT / "src" / "taugate", ROOT))
+    ]
+    if missing:
+        raise FileNotFoundError(", ".join(missing))
+    titles = "\n".join(f"- {name}: *{title}*" for name, (title, _) in DEFINITIONS.items())
     left_out = "\n".join(f"- {place}: {what}. {why}" for place, what, why in _LEFT_OUT)
-    return "\n\n".join([*parts, f"Not repeated or not built:\n\n{left_out}"])
+    listed = table(("definition", "in the paper", "`taugate …`", "file in `src/taugate`"), cells)
+    return f"{titles}\n\n{listed}\n\nNot repeated or not built:\n\n{left_out}"

@@ -13,12 +13,8 @@ _HEAD = """# Generated from deploy/prometheus/rules by `make dashboards`; edit t
 _INSTANT = {"instant": True, "range": False}
 _SOURCE = "prometheus"  # uid of the data source in deploy/grafana/provisioning
 _RUNBOOKS = '{{ or $externalLabels.taugate_runbooks "docs/runbooks" }}'  # Grafana's templates have no external labels
-# A second number in an annotation: Prometheus queries it in the template, and Grafana beside the alert's expression.
-_QUERY = re.compile(
-    r"\{\{ with printf \"(?P<series>\S+)\{namespace='%s',job='%s',(?P<labels>[^}]*)\}\" "
-    r"\$labels\.namespace \$labels\.job \| query \}\}\s*"
-    r"\{\{- \. \| first \| value (?P<format>\| [^}]+?) \}\}\{\{ end \}\}"
-)
+# The second number in an annotation: Prometheus queries it in the template, and Grafana beside the alert's expression.
+_QUERY = re.compile(r"printf \"(?P<series>[\w:]+)\{[^\"]*\" [^|]*\| query")
 
 
 def provisioned(rules: Path) -> str:
@@ -43,12 +39,12 @@ def provisioned(rules: Path) -> str:
 
 def _rule(rule: dict[str, Any]) -> dict[str, Any]:
     annotations = {name: _in_grafana(text) for name, text in rule["annotations"].items()}
-    # With the labels of the drift alerts, by which Grafana finds the value that belongs to one of them.
+    # With the labels of the drift alert, in both directions: by these Grafana finds the value that belongs to an alert.
     second_numbers = [
         _data(
             "C",
             _SOURCE,
-            {"expr": f"max by (namespace, job, signal) ({match['series']}{{{match['labels']}}})", **_INSTANT},
+            {"expr": f"{_directed(match['series'], 'higher')} or {_directed(match['series'], 'lower')}", **_INSTANT},
         )
         for match in _QUERY.finditer(rule["annotations"]["summary"])
     ]
@@ -70,6 +66,10 @@ def _rule(rule: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _directed(series: str, direction: str) -> str:
+    return f'label_replace(max by (namespace, job, signal) ({series}), "direction", "{direction}", "", "")'
+
+
 def _data(name: str, source: str, model: dict[str, Any]) -> dict[str, Any]:
     time_range = {"from": 600, "to": 0}
     return {"refId": name, "relativeTimeRange": time_range, "datasourceUid": source, "model": {"refId": name, **model}}
@@ -77,5 +77,5 @@ def _data(name: str, source: str, model: dict[str, Any]) -> dict[str, Any]:
 
 def _in_grafana(text: str) -> str:
     """Convert a template; in Grafana the value of a query is under the query's name."""
-    text = _QUERY.sub(r"{{ $values.C.Value \g<format> }}", text.replace(_RUNBOOKS, "docs/runbooks"))
-    return re.sub(r"\$value\b", "$values.A.Value", text)
+    text = _QUERY.sub("$values.C", text.replace(_RUNBOOKS, "docs/runbooks"))
+    return re.sub(r"\$value\b", "$values.A.Value", text.replace(". | first | value", ".Value"))

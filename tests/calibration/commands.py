@@ -10,6 +10,8 @@ import pytest
 from taugate.cli import main as cli
 from tests.fake_encoder import write_fake_encoder
 
+Printed = pytest.CaptureFixture[str]  # what a command has printed
+
 
 def arguments(data: Path, releases: Path, encoder: Path, *more: str) -> list[str]:
     return ["calibrate", str(data), "--releases", str(releases), "--encoder", str(encoder), "--verbose", *more]
@@ -18,7 +20,7 @@ def arguments(data: Path, releases: Path, encoder: Path, *more: str) -> list[str
 class Capture:
     """A session's `capfd`: exit code, manifest and stderr of a command."""
 
-    def __init__(self, capfd: pytest.CaptureFixture[str]) -> None:
+    def __init__(self, capfd: Printed) -> None:
         self.capfd = capfd
 
     def __call__(self, data: Path, releases: Path, encoder: Path, *more: str) -> tuple[int, dict, str]:
@@ -29,7 +31,7 @@ class Capture:
         return code, json.loads(printed.out)["manifest"], printed.err
 
 
-def failure(arguments: list[str], capfd: pytest.CaptureFixture[str], code: int = 2) -> str:
+def failure(arguments: list[str], capfd: Printed, code: int = 2) -> str:
     """The one message of a command that ends with 2, or another code, which may tell of its progress before."""
     capfd.readouterr()
     assert cli.main(arguments) == code
@@ -42,7 +44,7 @@ def failure(arguments: list[str], capfd: pytest.CaptureFixture[str], code: int =
     return said[0].removeprefix("taugate: ")
 
 
-def refusal(arguments: list[str], releases: Path, capfd: pytest.CaptureFixture[str], code: int = 2) -> str:
+def refusal(arguments: list[str], releases: Path, capfd: Printed, code: int = 2) -> str:
     """The one message of a command that fails before it has made the releases directory."""
     said = failure(arguments, capfd, code)
     assert not releases.exists()

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 import zaragoza_construction_faq
 
-from tests.calibration.commands import Capture
+from tests.calibration.commands import Capture, Printed
 
 BRIEF = 200  # questions, and characters of an answer
 
 
 @pytest.fixture
-def calibrate(capfd: pytest.CaptureFixture[str]) -> Capture:
+def calibrate(capfd: Printed) -> Capture:
     return Capture(capfd)
 
 

@@ -20,6 +20,7 @@ from taugate.registry.catalog import find
 from taugate.release.manifest import Manifest
 from taugate.release.verify import verify_searchable
 from taugate.retrieval.encoder.encoder import ExportedEncoder
+from tests.calibration.commands import Printed
 from tests.calibration.export.architectures import EXPORTED, model_folder
 from tests.fake_encoder import write_fake_encoder
 from tests.own_vectors import texts_of
@@ -82,7 +83,7 @@ def source(sample: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path
 
 
 def test_releases_by_dot_product_find_the_largest_inner_products(
-    source: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    source: tuple[Path, Path], tmp_path: Path, capsys: Printed
 ) -> None:
     data, encoder = source
     documents, queries = (np.load(data / f"{name}.npy").astype(np.float64) for name in ("vectors", "queries"))
@@ -106,7 +107,7 @@ def test_releases_by_dot_product_find_the_largest_inner_products(
 
 
 def test_update_warns_of_vectors_beyond_the_largest_length(
-    source: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    source: tuple[Path, Path], tmp_path: Path, capsys: Printed
 ) -> None:
     data = Path(shutil.copytree(source[0], tmp_path / "data"))
     before = calibrate(data, tmp_path / "releases", "--similarity", "dot")

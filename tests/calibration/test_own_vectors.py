@@ -18,6 +18,7 @@ from taugate.data.beir import read_dataset
 from taugate.registry.catalog import find
 from taugate.release.manifest import Manifest
 from taugate.release.verify import verify_searchable
+from tests.calibration.commands import Printed
 from tests.own_vectors import texts_of, with_vectors
 
 Vectors = NDArray[Any]
@@ -47,7 +48,7 @@ def read_documents(data: Path, tmp_path: Path) -> tuple[Vectors, list[str]]:
     return vectors.documents, vectors.notes
 
 
-def fault(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], *options: str) -> str:
+def fault(data: Path, tmp_path: Path, capsys: Printed, *options: str) -> str:
     """Calibrate in vain; returns the message."""
     assert cli.main(["calibrate", str(data), "--releases", str(tmp_path / "none"), *options]) == 2
     assert not (tmp_path / "none").exists() or not [*(tmp_path / "none").glob("2*")]
@@ -110,7 +111,7 @@ def changed(vectors: Vectors, row: int, value: float) -> Vectors:
 
 
 def test_invalid_vectors_are_named_by_row(
-    data: Path, source: tuple[Path, Vectors, Vectors], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    data: Path, source: tuple[Path, Vectors, Vectors], tmp_path: Path, capsys: Printed
 ) -> None:
     _, documents, queries = source
     name = json.loads((data / "corpus.jsonl").read_text(encoding="utf-8").splitlines()[17])["_id"]
@@ -136,7 +137,7 @@ def test_invalid_vectors_are_named_by_row(
     assert "queries.parquet also exists; remove one" in fault(data, tmp_path, capsys)
 
 
-def test_parquet_row_of_another_length_is_named(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_parquet_row_of_another_length_is_named(data: Path, tmp_path: Path, capsys: Printed) -> None:
     (data / "queries.npy").unlink()
     rows = [[0.5] * 128 for _ in texts_of(data, "queries.jsonl")]
     rows[41].pop()
@@ -150,18 +151,14 @@ def test_parquet_row_of_another_length_is_named(data: Path, tmp_path: Path, caps
     ids=lambda pair: pair[0],
 )
 def test_option_that_needs_an_encoder_is_refused_in_one_sentence(
-    data: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    option: tuple[str, str],
-    monkeypatch: pytest.MonkeyPatch,
+    data: Path, tmp_path: Path, capsys: Printed, option: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TAUGATE_ENGINE_URL", str(tmp_path / "milvus.db"))
     assert "needs an encoder, but the data set comes with vectors" in fault(data, tmp_path, capsys, *option)
 
 
 def test_vectors_do_not_replace_the_encoder_in_service_unless_named(
-    data: Path, encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    data: Path, encoder: Path, tmp_path: Path, capsys: Printed
 ) -> None:
     releases = tmp_path / "releases"
     calibrate(data, releases, "--encoder", str(encoder))
@@ -171,7 +168,7 @@ def test_vectors_do_not_replace_the_encoder_in_service_unless_named(
 
 
 def test_update_takes_new_vectors_and_refuses_those_of_another_model(
-    data: Path, source: tuple[Path, Vectors, Vectors], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    data: Path, source: tuple[Path, Vectors, Vectors], tmp_path: Path, capsys: Printed
 ) -> None:
     _, documents, queries = source
     releases = tmp_path / "releases"
@@ -203,7 +200,7 @@ def test_projection_index_and_erasure_work_without_an_encoder(data: Path, tmp_pa
     assert verify_searchable(erased).data.documents == 502
 
 
-def test_recalibration_takes_vectors_again(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_recalibration_takes_vectors_again(data: Path, tmp_path: Path, capsys: Printed) -> None:
     releases = tmp_path / "releases"
     calibrate(data, releases, "--k", "3")
     capsys.readouterr()

@@ -13,6 +13,7 @@ import pytest
 from taugate.cli import main as cli
 from taugate.registry.catalog import current_id
 from taugate.retrieval.index.flat import FlatIndex
+from tests.calibration.commands import Printed
 from tests.calibration.job.test_oracle import calibrate, compare, read_queries
 from tests.calibration.update.corpora import Record, Updating, documents_of, files_of, manifest_of, newer
 from tests.calibration.update.test_same_as_full_run import full_run
@@ -37,7 +38,7 @@ def part_of(data: Path, folder: Path, share: int) -> Path:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(("share", "m", "within"), [(10, 100, 0.03), (1, 500, 0.004)])
 def test_squad_matches_reference_implementation(
-    share: int, m: int, within: float, public_data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    share: int, m: int, within: float, public_data: Path, tmp_path: Path, capfd: Printed
 ) -> None:
     """At the papers' l = 100 and K = 5; all questions at their m = 500 as well."""
     data = part_of(public_data / "squad_v2_dev", tmp_path / "squad", share)
@@ -65,9 +66,7 @@ def one_in_ten(documents: list[Record]) -> list[Record]:
     return [*added, *changed]
 
 
-def test_squad_update_matches_full_calibration(
-    public_data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_squad_update_matches_full_calibration(public_data: Path, tmp_path: Path, capfd: Printed) -> None:
     releases = tmp_path / "releases"
     squad = part_of(public_data / "squad_v2_dev", tmp_path / "squad", 10)
     assert cli.main(["calibrate", str(squad), "--releases", str(releases), "--refuse", "off"]) == 0

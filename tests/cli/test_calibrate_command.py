@@ -96,11 +96,6 @@ def test_failed_rule_leaves_release_unpromoted(copy: Path, first: str, calibrate
     assert '"kept share not higher by more than 0.01" (worse)' in last
 
 
-def test_first_release_with_rule_is_promoted(sample: Path, encoder: Path, tmp_path: Path) -> None:
-    assert cli.main(arguments(sample, tmp_path / "new", encoder, *RULE)) == 0
-    assert current_id(tmp_path / "new") == release_ids(tmp_path / "new")[0]
-
-
 def test_same_data_keeps_current_release(copy: Path, first: str, calibrated: Run) -> None:
     code, printed, error = calibrated(rule=["--max-accuracy-drop", "auto"])
     assert code == 0
@@ -127,14 +122,6 @@ def test_zero_holdout_prints_warning(calibrated: Run) -> None:
     assert any(line.startswith(warning) for line in error.splitlines())
 
 
-def test_json_without_rule_omits_promotion(
-    sample: Path, encoder: Path, copy: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    capfd.readouterr()
-    assert cli.main(arguments(sample, copy, encoder, "--json", "--no-promote")) == 0
-    assert "promotion" not in json.loads(capfd.readouterr().out)
-
-
 REFUSED = [
     (["--promote-if", "NDCG not lower"], "--promote-if: this sentence is no longer read; use --max-accuracy-drop and"),
     (["--promote-if", "accuracy not lower by more than 2"], "--max-accuracy-drop 2: give a share"),
@@ -155,21 +142,12 @@ def test_bad_rule_fails_before_work(
     assert error.startswith(message)
 
 
-CURRENT = [(["--k", "7"], RULE, "--k 7: the current release {first} has K = 5, and a rule compares only")]
-
-
-@pytest.mark.parametrize(("options", "rule", "message"), CURRENT)
-def test_incomparable_current_fails_before_work(  # noqa: PLR0917
-    options: list[str],
-    rule: list[str],
-    message: str,
-    copy: Path,
-    first: str,
-    refused: Refused,
-    monkeypatch: pytest.MonkeyPatch,
+def test_incomparable_current_fails_before_work(
+    copy: Path, first: str, refused: Refused, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(corpus, "read_objects", lambda *_: pytest.fail("read"))
-    assert refused(*options, rule=rule)[-1].startswith(f"taugate: {message.format(first=first)}")
+    message = f"taugate: --k 7: the current release {first} has K = 5, and a rule compares only"
+    assert refused("--k", "7")[-1].startswith(message)
     assert release_ids(copy) == [first]
 
 

@@ -2,13 +2,17 @@
 
 import gzip
 import hashlib
+import json
 import tracemalloc
 from pathlib import Path
 
 import orjson
 import pytest
 
-from taugate.data.beir import Dataset, read_dataset
+from taugate.cli import main as cli
+from taugate.data.beir import Dataset, read_dataset, read_people
+from taugate.data.generation.generate import MAX_QUERIES, generate_crops
+from taugate.data.location import default_split
 from taugate.errors import InputError
 from taugate.release.layout import TEXTS
 
@@ -276,3 +280,104 @@ def test_full_disk_for_documents_reported(data: Path, tmp_path: Path) -> None:
         OSError, match=r"cannot be copied there \(No space left on device\); .*another folder in TMPDIR"
     ):
         read_dataset(data, "test", tmp_path / "spool")
+
+
+def with_splits(folder: Path, *splits: str) -> str:
+    (folder / "qrels").mkdir()
+    for split in splits:
+        (folder / "qrels" / f"{split}.tsv").touch()
+    return str(folder)
+
+
+@pytest.mark.parametrize(
+    ("splits", "chosen"),
+    [
+        (["generated", "human", "test", "train"], "test"),
+        (["generated", "human", "train"], "human"),
+        (["generated"], "generated"),
+    ],
+)
+def test_default_split_prefers_human_queries(tmp_path: Path, splits: list[str], chosen: str) -> None:
+    messages: list[str] = []
+    assert default_split(with_splits(tmp_path, *splits), messages.append) == chosen
+    assert messages == []
+
+
+def test_default_split_names_other_human_splits(tmp_path: Path) -> None:
+    messages: list[str] = []
+    assert default_split(with_splits(tmp_path, "generated", "train", "dev"), messages.append) == "generated"
+    assert messages == ["calibrating on the split generated; human queries are in dev, train: choose one with --split"]
+
+
+def test_default_split_without_labels_suggests_crops(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=f"taugate queries {tmp_path} --method crop"):
+        default_split(str(tmp_path), print)
+
+
+def test_default_split_without_default_names_alternatives(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="--split names one of: dev, train"):
+        default_split(with_splits(tmp_path, "train", "dev"), print)
+
+
+def test_documents_alone_become_a_release(
+    tmp_path: Path, sample: Path, encoder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, releases = tmp_path / "data", tmp_path / "releases"
+    data.mkdir()
+    (data / "corpus.jsonl").write_bytes((sample / "corpus.jsonl").read_bytes())
+    calibrate = ["calibrate", str(data), "--verbose", "--releases", str(releases), "--encoder", str(encoder)]
+    assert cli.main(calibrate) == 2
+    assert capsys.readouterr().err.rstrip().endswith(f"taugate queries {data} --method crop")
+    assert not releases.exists()
+    generate_crops(data, MAX_QUERIES, 0)
+    assert cli.main(calibrate) == 0
+    assert '"split":"generated"' in next(releases.glob("*/manifest.json")).read_text().replace(" ", "")
+
+
+BY_PEOPLE = {"q1": "human", "q2": "human", "q3": "traffic", "q4": "traffic", "q5": "human", "c1": "crop", "c2": "llm"}
+SPLITS = {
+    "human": ["q2\td1\t1\t2", "q1\td2\t1\t6", "c1\td1\t1\t1"],
+    "traffic": ["q3\td1\t1\t10", "q1\td1\t1\t10", "q4\td2\t0\t30"],
+    "generated": ["c1\td1\t1\t1", "c2\td2\t1\t1"],
+}
+
+
+@pytest.fixture
+def judged_data(tmp_path: Path) -> Path:
+    folder = tmp_path / "data"
+    (folder / "qrels").mkdir(parents=True)
+    (tmp_path / "spool").mkdir()
+    (folder / "corpus.jsonl").write_text("".join(json.dumps({"_id": f"d{n}", "text": "x"}) + "\n" for n in (1, 2)))
+    lines = [json.dumps({"_id": name, "text": name, "origin": origin}) for name, origin in BY_PEOPLE.items()]
+    (folder / "queries.jsonl").write_text("\n".join(lines) + "\n")
+    for split, rows in SPLITS.items():
+        (folder / "qrels" / f"{split}.tsv").write_text(
+            "\n".join(["query-id\tcorpus-id\tscore\tweight", *rows]) + "\n", encoding="utf-8"
+        )
+    return folder
+
+
+def test_splits_become_one_data_set(judged_data: Path, tmp_path: Path) -> None:
+    messages: list[str] = []
+    results = read_people(judged_data, ("human", "traffic"), tmp_path / "spool", messages.append)
+    assert [(query.id, query.weight) for query in results.answerable] == [("q1", 1.5), ("q2", 0.5), ("q3", 1.0)]
+    assert results.unanswerable == [], "users saw no answer to q4, which may have one all the same"
+    assert results.answerable[0].relevant == {1: 1}, "the judgement of the first split"
+    assert results.other_queries is not None
+    assert results.other_queries.unjudged == ["q5"]
+    assert results.other_queries.seen_only == {"q3"}
+    assert [query.id for query in results.other_queries.generated] == ["c1", "c2"]
+    assert messages == ["left out judged queries that were generated: 1; people phrase queries differently"]
+
+
+def test_queries_judged_only_by_users_are_no_sample(judged_data: Path, tmp_path: Path) -> None:
+    results = read_people(judged_data, ("human",), tmp_path / "spool", lambda line: None)
+    assert results.other_queries is not None
+    assert results.other_queries.unjudged == ["q5"]
+    assert results.other_queries.seen_only == set()
+
+
+def test_missing_split_is_named(judged_data: Path, tmp_path: Path) -> None:
+    (judged_data / "qrels" / "traffic.tsv").unlink()
+    with pytest.raises(InputError, match=r"traffic\.tsv: no such file; --split names one of: generated, human"):
+        read_people(judged_data, ("human", "traffic"), tmp_path / "spool", print)

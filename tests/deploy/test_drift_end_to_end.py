@@ -60,10 +60,11 @@ def test_drift_alert_fires_and_resolves(
         ServiceProcess(promoted, port) as service,
     ):
         send(service.ready(), questions)
-        until(lambda: "TaugateSimilarityDrift" in alertmanager.alerts())
+        until(lambda: ("TaugateDrift", "topk_similarity") in alertmanager.alerts())
         firing = alertmanager.alerts()
-        alert = firing["TaugateSimilarityDrift"]
-        state = "suppressed" if "TaugateEmptyResponsesDrift" in firing else "active"  # by a page about the same shift
+        alert = firing["TaugateDrift", "topk_similarity"]
+        page = ("TaugateDrift", "empty_responses") in firing  # about the same shift
+        state = "suppressed" if page else "active"
         assert (alert["status"]["state"], alert["labels"]["severity"]) == (state, "warning")
         said = r"the best similarity of a search is 0\.\d\d on average, \d\.\d\d at calibration"
         assert re.search(said, alert["annotations"]["summary"])
@@ -76,7 +77,7 @@ def test_drift_alert_fires_and_resolves(
         service.process.send_signal(signal.SIGHUP)
         until(lambda: service.http.get("/readyz").json()["release"] == good)
         send(service, questions)
-        until(lambda: "TaugateSimilarityDrift" not in alertmanager.alerts(), seconds=90)
+        until(lambda: ("TaugateDrift", "topk_similarity") not in alertmanager.alerts(), seconds=90)
         until(lambda: prometheus.query(f'taugate_release_info{{release="{good}"}} == 1'))
         until(lambda: prometheus.query("taugate_drift_blocks_total >= 5"))  # all of them have been weighed
         assert prometheus.query("max(taugate_drift_alarm) == 0")

@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,8 +15,8 @@ from tests.prometheus_process import Alertmanager, until
 
 pytestmark = pytest.mark.slow
 _WAIT_SECONDS = 2  # `group_wait` of all routes here
-DRIFT = ("TaugateSimilarityDrift", "TaugateRandomOverlapDrift", "TaugateDroppedShareDrift")
-Notification = tuple[str, str, list[str]]  # receiver, job, sorted names of the alerts
+DRIFT = ("topk_similarity", "roe", "dropped_share")
+Notification = tuple[str, str, list[str]]  # receiver, job, sorted names of the alerts, or signals of TaugateDrift
 
 
 class Inbox(LoopbackHTTPServer):
@@ -28,7 +29,7 @@ class Inbox(LoopbackHTTPServer):
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 content = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                names = sorted(alert["labels"]["alertname"] for alert in content["alerts"])
+                names = sorted(labels.get("signal", labels["alertname"]) for labels in labels_of(content))
                 inbox.notifications.append((content["receiver"], content["groupLabels"]["job"], names))
                 self.send_response(200)
                 self.end_headers()
@@ -49,8 +50,18 @@ def alertmanager(inbox: Inbox, tmp_path: Path) -> Iterator[Alertmanager]:
         yield server
 
 
+def labels_of(content: dict[str, Any]) -> list[dict[str, str]]:
+    return [alert["labels"] for alert in content["alerts"]]
+
+
 def fire(alertmanager: Alertmanager, job: str, *names: str) -> None:
-    alerts = [{"labels": {"alertname": name, "job": job, **ALERTS[name]["labels"]}} for name in names]
+    """Send alerts by name, or those of TaugateDrift by signal."""
+    alerts = []
+    for name in names:
+        severity = "critical" if name == "empty_responses" else "warning"
+        drift = {"alertname": "TaugateDrift", "signal": name, "severity": severity}
+        labels = {"alertname": name, **ALERTS[name]["labels"]} if name in ALERTS else drift
+        alerts.append({"labels": {"job": job, **labels}})
     assert alertmanager.http.post("/api/v2/alerts", json=alerts).status_code == 200
 
 
@@ -64,10 +75,10 @@ def test_one_shift_sends_one_notification(alertmanager: Alertmanager, inbox: Inb
 
 
 def test_more_empty_replies_page_instead_of_warnings(alertmanager: Alertmanager, inbox: Inbox) -> None:
-    fire(alertmanager, "taugate", *DRIFT, "TaugateEmptyResponsesDrift")
+    fire(alertmanager, "taugate", *DRIFT, "empty_responses")
     until(lambda: bool(inbox.notifications))
     time.sleep(_WAIT_SECONDS)  # in which another group would have been sent
-    assert inbox.notifications == [("on-call", "taugate", ["TaugateEmptyResponsesDrift"])]
+    assert inbox.notifications == [("on-call", "taugate", ["empty_responses"])]
 
 
 def test_alerts_without_drift_stay_separate(alertmanager: Alertmanager, inbox: Inbox) -> None:

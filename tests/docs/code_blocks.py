@@ -81,13 +81,9 @@ class PageRun:
     def __init__(
         self, folder: Path, model: str = "", quickstart: Path | None = None, taugate: Path | None = None
     ) -> None:
-        """Prepare the commands of the page.
+        """Prepare the commands of the page, in an empty folder.
 
-        Args:
-            folder: Empty folder.
-            model: Base URL of a language model with OpenAI's API.
-            quickstart: Folder that `taugate quickstart` wrote; None to run the command.
-            taugate: Program to run for `taugate`, by default the module.
+        `quickstart` is a folder that `taugate quickstart` wrote, None to run the command.
         """
         self.folder = folder
         self._quickstart = quickstart
@@ -119,11 +115,7 @@ class PageRun:
         }
 
     def run(self, block: CodeBlock) -> None:
-        """Run a block, or check it if it cannot run here.
-
-        Raises:
-            AssertionError: If the block fails; the message has its output.
-        """
+        """Run a block, or check it if it cannot run here; AssertionError, with the output, if it fails."""
         if block.left_out or block.language in ("", "text"):
             return
         match block.language:
@@ -268,11 +260,7 @@ def page_run(folder: Path, quickstart: Path | None = None, taugate: Path | None 
 
 
 def run_pages(pages: Sequence[Path], folder: Path, quickstart: Path | None = None, taugate: Path | None = None) -> None:
-    """Run all blocks of pages that a reader follows in one folder; the other arguments are those of PageRun.
-
-    Raises:
-        AssertionError: If a block fails; the message names its page and line.
-    """
+    """Run all blocks of pages that a reader follows in one folder; a failure names page and line."""
     with page_run(folder, quickstart, taugate) as reader:
         for page in pages:
             blocks = code_blocks(page.read_text(encoding="utf-8"))

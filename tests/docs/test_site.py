@@ -37,12 +37,11 @@ def test_site_has_every_page(site: Path) -> None:
     assert {page for page in pages if not (site / page).is_file()} == set()
     assert (site / "reference" / "chart.html").is_file()
     assert (site / "files" / "deploy" / "nginx" / "taugate.conf").is_file()
-
-
-def test_python_api_comes_from_docstrings(site: Path) -> None:
-    page = (site / "reference" / "python.html").read_text(encoding="utf-8")
-    for name in ("taugate.retrieval.reader.load", "taugate.retrieval.retriever.Retriever.search"):
-        assert f'id="{name}"' in page
+    assert 'id="taugate.retrieval.retriever.Retriever.search"' in (site / "reference" / "python.html").read_text(
+        "utf-8"
+    )
+    index = (site / "search.json").read_text(encoding="utf-8")
+    assert {page for page in ("glossary.html", "how-to/labels.html", "settings.html") if page not in index} == set()
 
 
 def test_navigation_has_at_most_seven_entries() -> None:
@@ -69,11 +68,6 @@ def test_language_models_get_list_and_text_of_the_guide(site: Path) -> None:
     full = (site / "llms-full.txt").read_text(encoding="utf-8")
     guide = [page for page in listed if not page.startswith(("benchmarks/", "reference/changelog.md"))]
     assert [page for page in guide if f"<!-- {page} -->" not in full or not (site / page).is_file()] == []
-
-
-def test_search_index_has_every_page(site: Path) -> None:
-    index = (site / "search.json").read_text(encoding="utf-8")
-    assert {page for page in ("glossary.html", "how-to/labels.html", "settings.html") if page not in index} == set()
 
 
 def test_pages_name_no_other_host(site: Path) -> None:

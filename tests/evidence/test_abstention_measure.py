@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from taugate.evidence.measure import abstention, risk_coverage
+from taugate.evidence.measure import abstention, abstention_nauc, risk_coverage
 
 
 def decisions(rng: np.random.Generator, n: int, shift: float) -> np.ndarray:
@@ -82,3 +82,20 @@ def test_best_score_counts_at_any_rank() -> None:
     unanswerable = np.array([[0.5, 0.1]], dtype=np.float32)
     result = abstention(answerable, np.ones(2), unanswerable, np.float32(0.4))
     assert (result.auroc, result.answerable_empty, result.unanswerable_empty) == (0.5, 0.5, 0.0)
+
+
+def test_nauc_is_that_of_mteb() -> None:
+    nauc = pytest.importorskip("mteb._evaluators.retrieval_metrics").nauc
+    rng = np.random.default_rng(0)
+    for decimals in (8, 1):  # without and with ties
+        best, quality = rng.random(57).round(decimals).astype(np.float32), rng.random(57).round(decimals)
+        assert abstention_nauc(best, quality) == pytest.approx(nauc(best, quality))
+
+
+@pytest.mark.parametrize(("order", "nauc"), [([1, 2, 3, 4], 1.0), ([1, 1, 1, 1], 0.0)])
+def test_nauc_of_known_orders(order: list[int], nauc: float) -> None:
+    assert abstention_nauc(np.array(order, np.float32), np.array([0.1, 0.4, 0.5, 1.0])) == pytest.approx(nauc)
+
+
+def test_nauc_of_equal_queries_is_undefined() -> None:
+    assert abstention_nauc(np.arange(4, dtype=np.float32), np.full(4, 0.7)) is None

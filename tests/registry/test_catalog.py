@@ -1,22 +1,33 @@
 """The list of releases, and abbreviated ids."""
 
+import errno
 import json
 import os
 import re
 import shutil
-from collections.abc import Callable
+import subprocess
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from taugate.calibration.comparison.publish import Promotion, Published
+from taugate.cli import main as cli
+from taugate.cli.terminal.promotion import CalibratedRelease
 from taugate.errors import ReleaseError
 from taugate.registry.catalog import current_id, find, match_id, release_ids, summarize
-from taugate.registry.writer import read_private_key, sign, write
+from taugate.registry.history import lock_for_reading, read
+from taugate.registry.promotion import promote, rollback
+from taugate.registry.writer import read_private_key, sign, without_equal, write
 from taugate.release.layout import MANIFEST
 from taugate.release.manifest import Manifest
+from taugate.release.verify import verify
+from taugate.retrieval.reader import load
 from tests.keys import write_keys
+from tests.registry.conftest import copy, first, three
 from tests.release.clones import SUMMARY, clone, with_refusals, without_a_cut, without_refusals
+from tests.service_process import ServiceProcess
 
 Release = Callable[..., tuple[int, str, str]]
 IDS = ["20260101T000000Z-aaaa11112222", "20260102T000000Z-aabb11112222", "20260102T000001Z-202699999999"]
@@ -209,3 +220,135 @@ def test_age_is_shown_in_largest_unit(copy: Path, first: str, seconds: int, age:
     assert found.created.tzinfo is UTC
     assert found.age(found.created + timedelta(seconds=seconds)) == age
     assert isinstance(found.age(datetime.now(UTC)), str)
+
+
+def test_equal_release_is_removed_and_current_one_kept(copy: Path, first: str) -> None:
+    again = clone(copy / first, 1, parent=first)
+    kept = without_equal(copy, verify(copy / again))
+    assert (kept.release_id, release_ids(copy)) == (first, [first])
+    assert without_equal(copy, kept) == kept, "the current one itself"
+    released = CalibratedRelease("data", kept, copy / first, Promotion(), Published(promoted=True), first)
+    assert released.rows()["Promotion"] == f"Not needed: {first} has the same content and remains the current release."
+
+
+def test_different_release_and_remedy_of_damaged_one_are_kept(copy: Path, first: str) -> None:
+    other = clone(copy / first, 1, without_a_cut)
+    assert without_equal(copy, verify(copy / other)).release_id == other
+    again = verify(copy / clone(copy / first, 2))
+    (copy / first / MANIFEST).unlink()
+    (copy / first / MANIFEST).write_text("{}")
+    assert without_equal(copy, again) == again
+
+
+__all__ = ["copy", "first", "three"]
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+
+
+def sh(command: str, folder: Path, **streams: bytes) -> bytes:
+    done = subprocess.run(["sh", "-c", command], cwd=folder, capture_output=True, check=False, **streams)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_archive_of_page_is_restored(copy: Path, three: list[str], tmp_path: Path) -> None:
+    promote(copy, three[0])
+    (command,) = re.findall(r"'cd /releases && (tar -c .*)' \| gzip", PAGE)
+    archive = sh(command, copy)
+    promote(copy, three[1])  # after the backup
+    restored = tmp_path / "restored"
+    restored.mkdir()
+    sh("tar --extract", restored, input=archive)
+    assert current_id(restored) == three[0]
+    assert release_ids(restored) == release_ids(copy)
+    assert len(read(restored).events) == len(read(copy).events) - 1
+    assert cli.main(["release", "verify", "--releases", str(restored)]) == 0
+    rollback(restored)
+    assert current_id(restored) != three[0]
+
+
+def test_store_is_restored_into_empty_directory(copy: Path, three: list[str], tmp_path: Path) -> None:
+    promote(copy, three[0])
+    url = f"file://{tmp_path}/backup"
+    for name in release_ids(copy):
+        promoting = ["--promote"] if name == three[0] else []
+        assert cli.main(["release", "push", name, "--releases", str(copy), "--to", url, *promoting]) == 0
+    restored = tmp_path / "restored"
+    restored.mkdir()
+    assert cli.main(["release", "pull", "--releases", str(restored), "--from", url]) == 0
+    assert cli.main(["release", "pull", three[1], "--releases", str(restored), "--from", url]) == 0
+    assert current_id(restored) == three[0]
+    assert cli.main(["release", "verify", "--releases", str(restored)]) == 0
+
+
+def test_restored_keys_and_signatures_are_valid(copy: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    secrets = tmp_path / "secrets"
+    secrets.mkdir()
+    assert cli.main(["key", "new", "--name", "app", "--scopes", "search", "--file", str(secrets / "keys.json")]) == 0
+    key = capfd.readouterr().out.strip()
+    sh("openssl genpkey -algorithm ed25519 -out signing.key", secrets)
+    kept = shutil.copytree(secrets, tmp_path / "kept")
+    shutil.rmtree(secrets)  # what is lost
+    restored = shutil.copytree(kept, secrets)
+    sh("openssl pkey -in signing.key -pubout -out trusted.pem", restored)
+    name = str(current_id(copy))
+    assert cli.main(["release", "sign", name, "--releases", str(copy), "--key", str(restored / "signing.key")]) == 0
+    settings = {"TAUGATE_KEYS_FILE": restored / "keys.json", "TAUGATE_TRUSTED_KEYS": restored / "trusted.pem"}
+    environment = {variable: str(path) for variable, path in settings.items()}
+    with ServiceProcess(copy, TAUGATE_CACHE=str(tmp_path / "cache"), **environment) as service:
+        service.ready()
+        asked = {"json": {"query": "building permit"}}
+        assert service.http.post("/search", **asked).status_code == 401
+        allowed = service.http.post("/search", **asked, headers={"Authorization": f"Bearer {key}"})
+        assert (allowed.status_code, allowed.json()["release"]) == (200, name)
+
+
+WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+
+
+@pytest.fixture
+def read_only(copy: Path, first: str, three: list[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """What the kernel says of such a mount; a test may not mount one, and root passes by every permission."""
+    promote(copy, three[0])
+    opened = os.open
+
+    def guarded(path: Path | str, flags: int, *arguments: object, **options: object) -> int:
+        if flags & WRITES and str(path).startswith(str(copy)):
+            raise OSError(errno.EROFS, "Read-only file system", str(path))
+        return opened(path, flags, *arguments, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", guarded)
+        yield [first, *three]
+
+
+@pytest.mark.parametrize("action", ["list", "show", "verify", "history", "diff"])
+def test_read_commands_work_read_only(read_only: list[str], release: Release, action: str) -> None:
+    code, out, _ = release(action, *([read_only[0]] if action == "diff" else []))
+    assert code == 0
+    assert out
+
+
+def test_dry_run_works_read_only(read_only: list[str], release: Release) -> None:
+    code, out, _ = release("prune", "--dry-run", "--keep", "1")
+    assert (code, out) == (0, f"would prune {read_only[2]}\n")
+
+
+def test_release_is_opened_read_only(copy: Path, read_only: list[str]) -> None:
+    with lock_for_reading(copy / read_only[1]):
+        assert load(copy / read_only[1]).manifest.release_id == read_only[1]
+
+
+@pytest.mark.parametrize("action", ["promote", "rollback", "shadow", "prune"])
+def test_change_of_read_only_directory_is_refused(
+    copy: Path, read_only: list[str], release: Release, action: str
+) -> None:
+    arguments = {"promote": [read_only[2]], "shadow": [read_only[2]], "rollback": [], "prune": ["--keep", "0"]}
+    code, out, error = release(action, *arguments[action])
+    assert (code, out) == (2, "")
+    assert error.splitlines() == [
+        f"taugate: {copy}: is not writable (Read-only file system: .lock); run the command where it is"
+    ]
+    assert current_id(copy) == read_only[1]
+    assert all((copy / name / MANIFEST).is_file() for name in read_only)

@@ -10,10 +10,12 @@ import pytest
 
 from taugate.errors import ReleaseError
 from taugate.registry import history
-from taugate.registry.catalog import current_id
+from taugate.registry.catalog import current_id, shadow_id
 from taugate.registry.history import CHANGE_LOCK
 from taugate.registry.promotion import promote
-from taugate.release.layout import CURRENT, HISTORY, MANIFEST
+from taugate.release.layout import CURRENT, HISTORY, MANIFEST, SHADOW
+from taugate.retrieval.query import Query
+from taugate.retrieval.reader import load
 from tests.release.clones import clone, of_another_encoder, without_a_cut
 
 Release = Callable[..., tuple[int, str, str]]
@@ -199,3 +201,187 @@ def test_history_is_json_lines(copy: Path, three: list[str]) -> None:
     promote(copy, three[0])
     lines = [json.loads(line) for line in (copy / HISTORY).read_text(encoding="utf-8").splitlines()]
     assert [set(line) for line in lines] == [{"at", "action", "release", "previous", "by", "forced"}] * 2
+
+
+def provisional(manifest: dict) -> None:
+    manifest["calibration"] |= {"state": "provisional", "reasons": ["few_queries"], "human": 12}
+
+
+def unknown_reason(manifest: dict) -> None:
+    manifest["calibration"] |= {"state": "provisional", "reasons": ["full_moon"]}
+
+
+def of_older_times(manifest: dict) -> None:
+    del manifest["calibration"]
+
+
+def chance_warning(manifest: dict) -> None:
+    manifest["calibration"]["accuracy"] |= {"lower": 0.009, "chance": 0.01, "queries_needed": 700}
+
+
+def everything_against(manifest: dict) -> None:
+    for change in (provisional, chance_warning, of_another_encoder):
+        change(manifest)
+    manifest["policy"] |= {"kind": "none", "tau": None}
+
+
+def refused_by_evidence(release: Release, copy: Path, name: str, *more: str) -> str:
+    """The one line of a refusal, after which the same release is current."""
+    before = current_id(copy)
+    code, out, error = release("promote", name, *more)
+    assert (code, out, error.count("\n")) == (4, "", 1)
+    assert error.startswith(f"taugate: {name}: ")
+    assert current_id(copy) == before
+    return error
+
+
+def forced(copy: Path) -> tuple[str, ...]:
+    return history.read(copy).events[-1].forced
+
+
+def test_provisional_does_not_replace_calibrated(copy: Path, first: str, release: Release) -> None:
+    name = clone(copy / first, 0, provisional)
+    message = refused_by_evidence(release, copy, name)
+    for part in (f"the current release {first} is calibrated", "12 answerable queries", "label 18 more", "--force"):
+        assert part in message
+    assert "label 18 more" in refused_by_evidence(release, copy, name, "--new-encoder")
+    code, out, error = release("promote", name, "--force")
+    assert (code, out) == (0, f"* {name}\n")
+    assert error.startswith("promotion: the current release is now provisional")
+    assert forced(copy) == ("provisional",)
+
+
+def test_release_of_old_version_counts_as_calibrated(copy: Path, first: str, release: Release) -> None:
+    older = clone(copy / first, 0, of_older_times)
+    assert release("promote", older) == (0, f"* {older}\n", "")
+    assert f"the current release {older} is calibrated" in refused_by_evidence(
+        release, copy, clone(copy / first, 1, provisional)
+    )
+
+
+def test_provisional_replaces_provisional(copy: Path, first: str, release: Release) -> None:
+    names = [clone(copy / first, minute, provisional) for minute in range(2)]
+    assert release("promote", names[0], "--force")[0] == 0
+    assert release("promote", names[1])[0] == 0
+    assert forced(copy) == ()
+    assert release("promote", first)[0] == 0
+    assert forced(copy) == ()
+    assert release("rollback")[:2] == (0, f"* {names[1]}\n"), "it was in force once, and is asked for nothing"
+
+
+def test_first_release_may_be_provisional(copy: Path, first: str, release: Release) -> None:
+    name = clone(copy / first, 0, provisional)
+    (copy / "current").unlink()
+    assert release("promote", name)[0] == 0
+    assert forced(copy) == ()
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"{"])
+def test_provisional_replaces_damaged_current(copy: Path, first: str, release: Release, content: bytes) -> None:
+    name = clone(copy / first, 0, provisional)
+    (copy / first / MANIFEST).unlink()
+    (copy / first / MANIFEST).write_bytes(content)
+    assert release("promote", name)[0] == 0
+
+
+def test_accuracy_at_chance_needs_force(copy: Path, first: str, release: Release) -> None:
+    name = clone(copy / first, 0, chance_warning)
+    for part in (
+        "as low as 0.009 (lower 95 % limit)",
+        "the 0.010 that 5 documents",
+        "label about 700 queries",
+        "--force",
+    ):
+        assert part in refused_by_evidence(release, copy, name)
+    (copy / "current").unlink()
+    assert "chance" not in refused_by_evidence(release, copy, name)
+    assert release("promote", name, "--force")[0] == 0
+    assert forced(copy) == ("accuracy not above chance",)
+
+
+def test_overridden_rules_are_recorded(copy: Path, first: str, release: Release) -> None:
+    name = clone(copy / first, 0, everything_against)
+    assert release("promote", name)[0] == 2
+    assert release("promote", name, "--force")[0] == 2, "another encoder takes a word of its own"
+    assert release("promote", name, "--force", "--new-encoder")[0] == 0
+    assert forced(copy) == ("policy none", "accuracy not above chance", "provisional", "new encoder")
+
+
+def test_promotion_rule_does_not_override_provisional(copy: Path, first: str, release: Release) -> None:
+    name = clone(copy / first, 0, provisional)
+    message = refused_by_evidence(release, copy, name, "--max-accuracy-drop", "0.5")
+    assert "label 18 more" in message
+
+
+def test_list_marks_provisional_releases(copy: Path, first: str, release: Release) -> None:
+    name = clone(copy / first, 0, provisional)
+    rows = [row for row in release("list")[1].splitlines() if not row.startswith("   ")]
+    assert [(row[:31], "provisional" in row, "calibrated" in row) for row in rows] == [
+        (f"* {first}", False, True),
+        (f"  {name}", True, False),
+    ]
+    code, out, error = release("show", name)
+    assert (code, out.startswith("{")) == (0, True)
+    assert error.startswith(f"{name} is provisional: it has 12 answerable queries, and 30 are the fewest to rely on")
+    of_a_later_version = clone(copy / first, 1, unknown_reason)
+    said = f"{of_a_later_version} is provisional: see calibration.reasons\n"
+    assert release("show", of_a_later_version)[2].startswith(said)
+    assert " is calibrated\nCertified   nothing" in release("show")[2]
+
+
+def test_provisional_results_are_not_certified(copy: Path, first: str) -> None:
+    """The same results, and nothing said of them."""
+    name = clone(copy / first, 0, provisional)
+    asked = [Query("a building permit", 5), Query("a building permit", 1)]
+    before, after = (load(copy / each).retriever.search(asked) for each in (first, name))
+    assert [answer.calibrated for answer in before] == [True, True]
+    assert [answer.calibrated for answer in after] == [False, False]
+    assert [each.positions.tolist() for each in after] == [each.positions.tolist() for each in before]
+
+
+def test_shadow_pointer_is_set_and_removed(copy: Path, first: str, three: list[str], release: Release) -> None:
+    assert shadow_id(copy) is None
+    for name in three[:2]:
+        assert release("shadow", name) == (0, f"~ {name}\n", "")
+        assert shadow_id(copy) == name
+    marked = [line[:31] for line in release("list")[1].splitlines() if not line.startswith("    ")]
+    assert marked == [f"* {first}", f"  {three[0]}", f"~ {three[1]}", f"  {three[2]}"]
+    for _ in range(2):
+        assert release("shadow", "--none") == (0, "", "")
+        assert shadow_id(copy) is None
+        assert not (copy / SHADOW).exists()
+    events = [(event.action, event.release, event.previous) for event in history.read(copy).events[1:]]
+    assert events == [("shadow", three[0], None), ("shadow", three[1], three[0]), ("shadow", None, three[1])]
+    assert current_id(copy) == first
+
+
+def test_shadow_may_have_other_encoder(copy: Path, first: str, release: Release) -> None:
+    """What a change would do is what it is for."""
+    assert release("shadow", clone(copy / first, 0, of_another_encoder))[0] == 0
+
+
+def test_unfit_shadow_is_refused(copy: Path, first: str, three: list[str], release: Release) -> None:
+    (copy / three[0] / MANIFEST).write_bytes(b"{")
+    for arguments, message in (
+        ([three[0]], MANIFEST),
+        ([first], "is the current release"),
+        (["nonsense"], "holds no release"),
+        ([], "--none"),
+        ([three[1], "--none"], "--none"),
+    ):
+        code, out, error = release("shadow", *arguments)
+        assert (code, out) == (2, "")
+        assert message in error
+        assert shadow_id(copy) is None
+    assert len(history.read(copy).events) == 1
+
+
+def test_invalid_shadow_pointer_can_be_repaired(copy: Path, three: list[str], release: Release) -> None:
+    (copy / SHADOW).write_text("nonsense", encoding="ascii")
+    with pytest.raises(ReleaseError, match="taugate release shadow"):
+        shadow_id(copy)
+    assert release("list")[0] == 0
+    assert release("shadow", three[0])[0] == 0
+    (copy / SHADOW).write_text("nonsense", encoding="ascii")
+    assert release("shadow", "--none")[0] == 0
+    assert shadow_id(copy) is None

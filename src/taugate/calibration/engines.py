@@ -191,7 +191,6 @@ class _StoredSearch(EngineSearch):
         self._stored = vectors
 
     def vectors(self, positions: Positions) -> Float32:
-        """See EngineSearch.vectors."""
         return self._stored[positions]
 
 
@@ -262,15 +261,7 @@ def engine_record(kind: EngineKind, spool: Path, vectors: ShardedVectors, job: J
 
 
 def ensure_uploaded(engine: Engine, record: EngineRecord, spool: Path, vectors: ShardedVectors, job: Job) -> None:
-    """Make sure that the engine holds the collection of a record, finished and verified.
-
-    After an error, an unfinished upload is dropped.
-
-    Raises:
-        EngineUnavailable: If the engine does not respond.
-        InputError: If the engine cannot hold a document.
-        ReleaseError: If the collection does not verify after the upload.
-    """
+    """Make sure that the engine holds the finished, verified collection of a record; an error drops it unfinished."""
     name = record.collection
     if name in engine.names(_soon()):
         if _is_finished(engine, record, job):

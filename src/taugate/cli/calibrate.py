@@ -4,7 +4,7 @@ import gc
 import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import Annotated, Any, get_args
 
 import click
 import orjson
@@ -15,8 +15,10 @@ from taugate.calibration.comparison.publish import PROVISIONAL, Promotion, publi
 from taugate.calibration.comparison.publish import as_json as promotion_json
 from taugate.calibration.encoding.encoder_options import EndpointOptions, InputOptions
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, RequestedEncoder
+from taugate.calibration.progress import Job
 from taugate.calibration.settings import Accepted, CalibrationSettings, CandidateSettings
 from taugate.cli.terminal.command import Command, Option, OptionGroup
+from taugate.cli.terminal.display import ProgressDisplay
 from taugate.cli.terminal.options import (
     LEXICAL,
     Appearance,
@@ -42,11 +44,6 @@ from taugate.release.layout import CURRENT
 from taugate.release.manifest import ReleaseManifest
 from taugate.retrieval.encoder.loading import VECTORS
 from taugate.storage.files import Json
-
-if TYPE_CHECKING:
-    from taugate.calibration.progress import Job
-    from taugate.cli.terminal.display import ProgressDisplay
-
 
 # What a first month leaves alone; a settings file has it.
 RULE_KEYS = (
@@ -118,8 +115,6 @@ def calibrate_and_publish(
         warnings: Whether to print warnings; the report has them anyway.
         keep_equal: Whether to keep a release that has the content of the current one.
     """
-    from taugate.cli.terminal.display import ProgressDisplay  # needs the extra `calibration`
-
     explicit = options.encoder is not None
     request = options.promotion(new_encoder=explicit)
     default = VECTORS if has_vectors(Path(options.data)) else DEFAULT_ENCODER
@@ -130,7 +125,7 @@ def calibrate_and_publish(
         part(EndpointOptions, options),
     )
 
-    def write(job: "Job") -> ReleaseManifest:
+    def write(job: Job) -> ReleaseManifest:
         from taugate.calibration.job.calibration import calibrate  # loads scikit-learn, which takes seconds
 
         manifest = calibrate(options.data, options.releases, encoder, settings, job)
@@ -141,12 +136,12 @@ def calibrate_and_publish(
 
 
 def publish_calibrated(
-    write: Callable[["Job"], ReleaseManifest],
+    write: Callable[[Job], ReleaseManifest],
     options: CalibratedOptions,
     request: Promotion,
     settings: CalibrationSettings,
     data: str,
-    display: "ProgressDisplay",
+    display: ProgressDisplay,
 ) -> CalibratedRelease:
     """Write a release, and promote it.
 
@@ -300,15 +295,13 @@ class CalibrateRunOptions(CalibratedOptions):
 
 
 def _run_calibrate_run(**values: Any) -> int:  # noqa: ANN401 (of the types of the settings)
-    from taugate.cli.terminal.display import ProgressDisplay  # needs the extra `calibration`
-
     requested = with_refuse(specified(values))
     options = CalibrateRunOptions.taken_from(requested)
     settings = CalibrationSettings.from_options(requested)
     written = off_topic_run(options.run)
     off_topic = options.off_topic or (written if written.exists() else None)
 
-    def write(job: "Job") -> ReleaseManifest:
+    def write(job: Job) -> ReleaseManifest:
         from taugate.calibration.job.run import RunFiles, calibrate_run  # loads scikit-learn, which takes seconds
 
         files = RunFiles(options.run, options.qrels, off_topic)

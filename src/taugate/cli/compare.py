@@ -11,6 +11,7 @@ from taugate.calibration.encoding.encoder_options import EndpointOptions, InputO
 from taugate.calibration.encoding.source import RequestedEncoder
 from taugate.calibration.settings import CalibrationSettings, CandidateSettings, LexicalChoice
 from taugate.cli.terminal.command import Command
+from taugate.cli.terminal.display import ProgressDisplay
 from taugate.cli.terminal.options import (
     LEXICAL,
     Appearance,
@@ -110,9 +111,6 @@ def run(options: CompareOptions) -> int:
         rule=ThresholdRule.from_options(max_loss=[options.max_loss], metric=options.metric),
         candidates=CandidateSettings(lexical=options.lexical),
     )
-    # Imported here because it needs the extra `calibration`.
-    from taugate.cli.terminal.display import ProgressDisplay
-
     requested = {encoder: requested_encoder(encoder) for encoder in options.encoders}
     with ProgressDisplay(steps=True, verbose=options.verbose, confirmed=options.yes) as job:
         with job.task("starting"):

@@ -15,6 +15,7 @@ from taugate.calibration.comparison.rule import PromotionRule
 from taugate.calibration.recalibration.trial import DEFAULT_QUERIES, DEFAULT_SECONDS, TrialSettings
 from taugate.calibration.settings import UpdateSettings
 from taugate.cli.terminal.command import OptionGroup
+from taugate.cli.terminal.display import ProgressDisplay
 from taugate.cli.terminal.options import Appearance, AsJson, Data, Releases, Verbose, command_of, option, part
 from taugate.cli.terminal.output import print_result, say
 from taugate.cli.terminal.promotion import (
@@ -79,9 +80,6 @@ def run(
     with the settings of the current release. The release is then compared with the current one, and tried on live
     traffic. If the command is interrupted, repeat it to resume.
     """
-    # Imported here because it needs the extra `calibration`.
-    from taugate.cli.terminal.display import ProgressDisplay
-
     promotion = options.promotion()
     if options.no_promote and options.url:
         raise InputError("--url: --no-promote promotes nothing; leave one of the two out")

@@ -10,6 +10,7 @@ import orjson
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
+from taugate.cli.terminal.display import ProgressDisplay
 from taugate.cli.terminal.options import Appearance, AsJson, command_of, option
 from taugate.cli.terminal.output import print_result, say, say_labelled
 from taugate.data.generation.generate import generate_crops
@@ -32,7 +33,6 @@ from taugate.retrieval.engines.engine import TOKEN_FILE
 from taugate.storage.files import Json, read_secret, sha256_json
 
 if TYPE_CHECKING:
-    from taugate.calibration.progress import Job
     from taugate.retrieval.encoder.encoder import ExportedEncoder
 
 _Rate = Annotated[Annotated[float, Field(gt=0, allow_inf_nan=False)], Advice("give a number above 0")]
@@ -82,8 +82,6 @@ def run(options: RunOptions) -> int:
 
     Nothing is written to the engine. Repeat the command to resume it, or to send queries that changed.
     """
-    from taugate.cli.terminal.display import ProgressDisplay
-
     generated = options.queries == GENERATED
     if generated and options.texts is None:
         raise InputError("QUERIES generated: add --texts DATA, the data set that the queries are written to")
@@ -104,7 +102,8 @@ def run(options: RunOptions) -> int:
         def send(to: Path, fields: Sequence[Fields]) -> tuple[RunFile, int]:
             file = RunFile(to, digest, fields, used, encoder.sha256 if encoder else None)
             pending = _with_vectors(file.pending, encoder) if encoder else file.pending
-            return file, _recorded(options, pending, search, file, job)
+            with job.task("sending queries", len(pending)) as task:
+                return file, record_run(pending, search, file, options.depth, options.rate, task.advance)
 
         file, recorded = send(recorded_to, queries)
         if off_topic is not None:
@@ -202,14 +201,6 @@ def _with_vectors(queries: Sequence[Mapping[str, Json]], encoder: "ExportedEncod
     """Add the vector of each query to its fields."""
     vectors = encoder.encode([str(fields["query"]) for fields in queries], "query")
     return [{**fields, "vector": vector.tolist()} for fields, vector in zip(queries, vectors, strict=True)]
-
-
-def _recorded(
-    options: RunOptions, pending: Sequence[Mapping[str, Json]], search: StoreSearch, file: RunFile, job: "Job"
-) -> int:
-    """Send the queries that the run lacks; returns how many have fewer results than requested."""
-    with job.task("sending queries", len(pending)) as task:
-        return record_run(pending, search, file, options.depth, options.rate, task.advance)
 
 
 command = command_of(

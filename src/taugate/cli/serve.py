@@ -141,7 +141,8 @@ def run_settings(as_json: bool, **flags: Any) -> int:  # noqa: ANN401 (of the ty
         }
         print_result({"settings": values, "unknown": unknown})
     else:
-        _print_table(settings)
+        rows = [(setting.variable.name, printable(_options(setting)), _source(setting)) for setting in settings]
+        print_result("\n".join(aligned(rows)))
         for name, nearest in unknown.items():
             hint = f"; did you mean {nearest}?" if nearest else ""
             say(f"warning: {printable(name)} is set, but is not a setting{hint}")
@@ -162,13 +163,10 @@ settings_command = Command(
 )
 
 
-def _print_table(settings: list[SettingInForce]) -> None:
-    """Print a line for each setting: variable, value and source."""
-    rows = []
-    for setting in settings:
-        options = [f"{key}={_text(value)}" for key, value in setting.options.items() if value is not None]
-        rows.append((setting.variable.name, printable(",".join([_text(setting.value), *options])), _source(setting)))
-    print_result("\n".join(aligned(rows)))
+def _options(setting: SettingInForce) -> str:
+    """Return the value of a variable with its options."""
+    options = [f"{key}={_text(value)}" for key, value in setting.options.items() if value is not None]
+    return ",".join([_text(setting.value), *options])
 
 
 def _text(value: object) -> str:

@@ -221,13 +221,14 @@ def read_people(
         if (query.origin == "human" and (name not in judged or name in seen_only))
         or (query.origin == "traffic" and name not in judged and name not in by_users)
     ]
+    digests = [opened.sha256(split) for split in splits]
     return Dataset(
         name=folder.resolve().name,
         split=splits[0],
         documents=opened.documents,
         answerable=answerable,
         unanswerable=[query for query in in_order if not query.relevant],
-        sha256=_digests(opened, splits),
+        sha256=digests[0] | {"qrels": digest_of_splits([of_split["qrels"] for of_split in digests])},
         vectors=opened.vectors,
         other_queries=OtherQueries(
             splits=tuple(splits),
@@ -258,12 +259,6 @@ def _judged(
         total = sum(query.weight for query in from_people)
         judged |= {query.id: replace(query, weight=query.weight * len(from_people) / total) for query in from_people}
     return judged, seen_only, generated_count
-
-
-def _digests(opened: OpenDataset, splits: Sequence[str]) -> dict[str, str]:
-    """Return the digests of the files; the digest of several qrels covers the digests of each."""
-    digests = [opened.sha256(split) for split in splits]
-    return digests[0] | {"qrels": digest_of_splits([of_split["qrels"] for of_split in digests])}
 
 
 def digest_of_splits(digests: Sequence[str]) -> str:

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Collection, Container, Mapping
+from collections.abc import Collection, Container
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -165,16 +165,17 @@ def read_qrels(
 def drop_orphans(judgements: dict[str, dict[JudgedId, Judgement]]) -> int:
     """Remove the queries whose relevant documents have all been removed, and return their number."""
     # They are not unanswerable either, as other documents may answer them.
-    orphans = [name for name, judged in judgements.items() if _REMOVED in judged and not _answered(judged)]
+    orphans = [
+        name
+        for name, judged in judgements.items()
+        if _REMOVED in judged
+        and not any(grade >= 1 for identifier, (grade, _) in judged.items() if identifier != _REMOVED)
+    ]
     for name in orphans:
         del judgements[name]
     for judged in judgements.values():
         judged.pop(_REMOVED, None)
     return len(orphans)
-
-
-def _answered(judged: Mapping[JudgedId, Judgement]) -> bool:
-    return any(judgement.grade >= 1 for identifier, judgement in judged.items() if identifier != _REMOVED)
 
 
 def parse_header(path: Path, text: str) -> bool:

@@ -1,9 +1,8 @@
 """Labelled queries: a query of a split with its judgements, with or without the documents that are searched.
 
-Queries that are documents of the corpus; such a document is left out of the query's own results. ArguAna, Quora,
-CQADupStack and SciDocs search for documents related to a document of the corpus, under the same id. BEIR leaves out
-every document that has the id of the query. Ids that merely count, from 0 for queries and from 0 for documents, are
-equal by chance, and the document may be the answer: so the texts have to agree as well.
+ArguAna, Quora, CQADupStack and SciDocs search for documents related to a document of the corpus, under the same id,
+which BEIR leaves out of the results. Ids that merely count are equal by chance, and the document may be the answer: so
+the texts have to agree as well.
 """
 
 from abc import ABC, abstractmethod

@@ -2,7 +2,7 @@
 
 import shutil
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -139,7 +139,8 @@ def _download_files(store: Store, folder: Path, names: Sequence[str], optional: 
     for name in optional:
         with suppress(_MissingObject):
             sizes |= _stored(store, name)
-    needed, free = sum(sizes.values()) + _unpacked(sizes), shutil.disk_usage(folder.parent).free
+    unpacked = sizes[CORPUS] if CORPUS in sizes else sizes[f"{CORPUS}.gz"] * _PACKED_TO
+    needed, free = sum(sizes.values()) + unpacked, shutil.disk_usage(folder.parent).free
     if needed > free:
         raise InputError(
             f"{store.url}: reading it takes {needed} bytes in {folder.parent.parent}, but only {free} are free; free "
@@ -168,11 +169,6 @@ def _stored(store: Store, name: str) -> dict[str, int]:
         other = f"{name.rpartition('/')[2]}.gz"
         raise InputError(f"{store.url}/{name}: {other} also exists, and the two may differ; remove one of them")
     return sizes
-
-
-def _unpacked(sizes: Mapping[str, int]) -> int:
-    """Return the approximate size of the unpacked documents in bytes."""
-    return sizes[CORPUS] if CORPUS in sizes else sizes[f"{CORPUS}.gz"] * _PACKED_TO
 
 
 def _download(store: Store, name: str, path: Path, size: int) -> None:

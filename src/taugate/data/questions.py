@@ -1,14 +1,9 @@
 """Rules that decide whether a text is a question, and off-topic questions, which most corpora do not answer.
 
-Rules that decide whether a text is a question, one for each language. A query need not be a question. But a model that
-was asked for a question and wrote something else has failed: it continued the document, or gave an answer. The rule has
-to be lenient in unknown languages.
+A query need not be a question. But a model that was asked for a question and wrote something else has failed: it
+continued the document, or gave an answer. The rule has to be lenient in unknown languages.
 
-Off-topic questions that come with Taugate: everyday questions and short requests that most corpora do not answer. They
-were written for this purpose, in ten languages and from many fields, so that they are off topic for almost every
-corpus. A corpus that covers one of the fields answers a few of them. Requests are what people say to an assistant:
-short commands, small talk and quick questions of general knowledge.
-
+Off-topic questions are everyday questions and short requests to an assistant, in ten languages and from many fields.
 There are two halves, written apart: one chooses ρ, and the other states how many questions ρ refuses. Questions of one
 author resemble each other, and so do those of one field.
 """

@@ -1,9 +1,8 @@
 """Which judgements by users count, and how much: outlying keys are left out, and rare judgements weigh more.
 
-Probability that a result was shown and judged, which gives the weight of a judgement. Users judge results that they are
-shown, and more often those at the top. A result that is seldom judged has to stand for all that were not judged, so
-each judgement weighs the inverse of its probability (Horvitz and Thompson, 1952; for position bias Joachims,
-Swaminathan and Schnabel, "Unbiased Learning-to-Rank with Biased Feedback", WSDM 2017).
+Users judge results that they are shown, and more often those at the top. So each judgement weighs the inverse of its
+probability (Horvitz and Thompson, 1952; for position bias Joachims, Swaminathan and Schnabel, "Unbiased
+Learning-to-Rank with Biased Feedback", WSDM 2017).
 """
 
 import math

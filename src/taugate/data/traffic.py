@@ -8,21 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from taugate.data import raters
 from taugate.data.corpus import CORPUS
 from taugate.data.judgements import GENERATED, HUMAN, TRAFFIC, Judgement, JudgementLine
 from taugate.data.lines import read_objects, required_id
 from taugate.data.queries import DatasetQuery, QueryFile, check_folder, replace_queries, sole_writer
-from taugate.data.raters import (
-    MAX_BY_KEY,
-    MIN_VOTES,
-    Opinion,
-    enough_votes,
-    judged_by_place,
-    limit_by_key,
-    majority,
-    max_weight,
-    outlying_keys,
-)
 from taugate.drift.query_log import LoggedJudgement, LoggedQuery, read_query_log
 from taugate.errors import InputError
 from taugate.retrieval.query import NotComparable
@@ -97,8 +87,8 @@ def learn_from_traffic(
     split: str = TRAFFIC,
     *,
     collection: str | None = None,
-    max_by_key: int = MAX_BY_KEY,
-    votes: int = MIN_VOTES,
+    max_by_key: int = raters.MAX_BY_KEY,
+    votes: int = raters.MIN_VOTES,
 ) -> TrafficLabels:
     """Write the judgements of users into a data set, as queries of the origin traffic and as a split of qrels.
 
@@ -151,7 +141,7 @@ class _Traffic:
         # Reasons why replies cannot be used, by their id, and by query and key for judgements that name no reply.
         self._unusable: dict[str | tuple[int, str | None], str] = {}
         self._hashed: set[int] = set()  # queries whose text no log has
-        self._votes: list[Opinion] = []
+        self._votes: list[raters.Opinion] = []
 
     @classmethod
     def read(cls, logs: Sequence[Path], collection: str, documents: set[str], left_out: Counter[str]) -> "_Traffic":
@@ -209,21 +199,22 @@ class _Traffic:
             showing = to_key[-1:] or ([] if reason else showing[-1:])
         if query is None or not showing:
             return reason or ("not_shown" if replies else "unknown_reply")
-        self._votes.append(Opinion(judged.at, showing[0].reply, judged.key, query, judged.document_id, judged.relevant))
+        reply, document = showing[0].reply, judged.document_id
+        self._votes.append(raters.Opinion(judged.at, reply, judged.key, query, document, judged.relevant))
         return None
 
     def rows(self, max_by_key: int, votes: int, left_out: Counter[str]) -> dict[int, list[_Row]]:
         """Return the rows of each judged query; for the parameters see `learn_from_traffic`."""
         believed = self._believed(max_by_key, left_out)
         probabilities = self._judged_by_place(believed)
-        by_query: dict[int, dict[str, list[Opinion]]] = defaultdict(lambda: defaultdict(list))
+        by_query: dict[int, dict[str, list[raters.Opinion]]] = defaultdict(lambda: defaultdict(list))
         for vote in believed:
             by_query[vote.query][vote.document].append(vote)
         rows = {}
         for query, by_document in sorted(by_query.items()):
             judged = []
             for document, opinions in sorted(by_document.items()):
-                grade = majority(opinions)
+                grade = raters.majority(opinions)
                 if len({vote.voter for vote in opinions}) < votes:
                     left_out["few_votes"] += len(opinions)
                 elif grade is None:
@@ -236,24 +227,24 @@ class _Traffic:
                 left_out["no_answer"] += sum(len(by_document[row.document]) for row in judged)
         return {query: judged for query, judged in rows.items() if judged}
 
-    def _believed(self, max_by_key: int, left_out: Counter[str]) -> list[Opinion]:
+    def _believed(self, max_by_key: int, left_out: Counter[str]) -> list[raters.Opinion]:
         """Leave out outlying keys with all replies to them, and judgements beyond the limit of a key."""
         distinct = list({(vote.voter, vote.reply, vote.document, vote.relevant): vote for vote in self._votes}.values())
         shown: Counter[str] = Counter()
         for sent in self._all_sent():
             if sent.key is not None:
                 shown[sent.key] += len(sent.propensities)
-        outlying = outlying_keys(distinct, shown)
+        outlying = raters.outlying_keys(distinct, shown)
         not_believed = {sent.reply for sent in self._all_sent() if sent.key in outlying}
         believed = [vote for vote in distinct if vote.key not in outlying and vote.reply not in not_believed]
         left_out["outlying_key"] += len(distinct) - len(believed)
         for query, replies in self._sent.items():
             self._sent[query] = [sent for sent in replies if sent.key not in outlying]
-        taken = limit_by_key(believed, max_by_key)
+        taken = raters.limit_by_key(believed, max_by_key)
         left_out["capped"] += len(believed) - len(taken)
         return taken
 
-    def _judged_by_place(self, votes: Sequence[Opinion]) -> Mapping[int, float]:
+    def _judged_by_place(self, votes: Sequence[raters.Opinion]) -> Mapping[int, float]:
         """Return the probability that a result is judged, by its place in the reply, from 0."""
         judged = {(vote.reply, vote.document) for vote in votes}
         shown, taken = Counter[int](), Counter[int]()
@@ -262,7 +253,7 @@ class _Traffic:
                 shown[place] += 1
                 taken[place] += (sent.reply, document) in judged
         places = range(max(shown) + 1) if shown else range(0)
-        estimated = judged_by_place([shown[place] for place in places], [taken[place] for place in places])
+        estimated = raters.judged_by_place([shown[place] for place in places], [taken[place] for place in places])
         return dict(enumerate(estimated.tolist()))
 
     def _probability(self, query: int, document: str, by_place: Mapping[int, float], votes: int) -> float:
@@ -277,7 +268,7 @@ class _Traffic:
                 propensity = max(propensity, sent.propensities[document])
                 missed[sent.voter] *= 1 - by_place[[*sent.propensities].index(document)]
         # There may be fewer requests than judgements, as a reply can be judged with another key.
-        return propensity * enough_votes((1 - miss for miss in missed.values()), min(votes, len(missed)))
+        return propensity * raters.enough_votes((1 - miss for miss in missed.values()), min(votes, len(missed)))
 
     def _all_judged(self, query: int, rows: Sequence[_Row]) -> bool:
         judged = {row.document for row in rows}
@@ -299,7 +290,7 @@ def _unusable(query: LoggedQuery, collection: str) -> str | None:
 def _lines(rows: Mapping[str, Sequence[_Row]]) -> Iterator[JudgementLine]:
     """Yield the lines of the qrels, each with its weight."""
     weights = {name: [*_weights(rows_of_query)] for name, rows_of_query in rows.items()}
-    limit = max_weight([_weight_of_query(rows_of_query, weights[name]) for name, rows_of_query in rows.items()])
+    limit = raters.max_weight([_weight_of_query(rows_of_query, weights[name]) for name, rows_of_query in rows.items()])
     for name, rows_of_query in rows.items():
         for row, weight in zip(rows_of_query, weights[name], strict=True):
             yield JudgementLine(name, row.document, Judgement(row.grade, min(weight, limit)))

@@ -36,7 +36,7 @@ _SIGNATURE = b',"signature":"'
 _SALT_BYTES = 16
 
 
-def digest_of(line: bytes) -> str:
+def line_digest(line: bytes) -> str:
     """Return the SHA-256 of a line with its line break, in hexadecimal."""
     return hashlib.sha256(line).hexdigest()
 
@@ -45,12 +45,12 @@ Head = tuple[int, str]  # the number of a chain's lines, and the digest of its l
 
 
 @dataclass(slots=True)
-class _Known:
+class _LogState:
     """What is known of a log.
 
     Attributes:
         file: Inode of the log.
-        end: Its size up to which its lines are known.
+        end: Its size up to which its lines are state.
         chains: The last lines of open chains, by name: those with a line since the root before the last one.
         named: Those that the last root names.
         root: Digest of the last root; empty before the first.
@@ -72,11 +72,11 @@ class _Known:
             record = orjson.loads(line)
             if line.startswith(ROOT):
                 self.named = {name: (lines, last) for name, (lines, last) in record["chains"].items()}
-                self.chains, self.root, self.at = {**self.named}, digest_of(line), record["at"]
+                self.chains, self.root, self.at = {**self.named}, line_digest(line), record["at"]
                 self.order = ""
             else:
-                self.chains[record["chain"]] = (record["line"] + 1, digest_of(line))
-                self.order = digest_of(self.order.encode() + line)
+                self.chains[record["chain"]] = (record["line"] + 1, line_digest(line))
+                self.order = line_digest(self.order.encode() + line)
 
 
 class Chain:
@@ -105,47 +105,47 @@ class Chain:
 
     def append(self, descriptor: int, lines: Sequence[bytes], now: float, *, seal: bool = False) -> None:
         """Link lines and append them to the log, whose lock the caller holds; `seal` adds a root after them."""
-        known, linked = self._known(descriptor), list[bytes]()
+        state, linked = self._read_state(descriptor), list[bytes]()
 
         def link(line: bytes) -> None:
             linked.append(line)
-            known.add(line)
+            state.add(line)
 
         opens = os.fstat(descriptor).st_size == 0
-        if opens or now - known.at >= ROOT_SECONDS:
-            link(self._root(known, now, opens=opens))
-        if self._name not in known.chains:  # the first line, or none for so long that roots no longer name the chain
+        if opens or now - state.at >= ROOT_SECONDS:
+            link(self._root(state, now, opens=opens))
+        if self._name not in state.chains:  # the first line, or none for so long that roots no longer name the chain
             self._name = secrets.token_hex(8)
         for line in lines:
-            count, previous = known.chains.get(self._name, (0, known.root))
+            count, previous = state.chains.get(self._name, (0, state.root))
             link(line + f',"chain":"{self._name}","line":{count},"previous":"{previous}"}}\n'.encode())
         if seal:
-            link(self._root(known, now, opens=False))
+            link(self._root(state, now, opens=False))
         self._append_salts()
         append_lines(descriptor, b"".join(linked))
-        known.end = os.fstat(descriptor).st_size
-        atomic_write(self._state, orjson.dumps(known), mode=0o600)
+        state.end = os.fstat(descriptor).st_size
+        atomic_write(self._state, orjson.dumps(state), mode=0o600)
 
-    def _known(self, descriptor: int) -> _Known:
+    def _read_state(self, descriptor: int) -> _LogState:
         """Return what the file beside the log says, with the lines that are not in it yet; all lines without it."""
-        known, status = _Known(), os.fstat(descriptor)
+        state, status = _LogState(), os.fstat(descriptor)
         with suppress(FileNotFoundError, orjson.JSONDecodeError, TypeError):
-            known = TypeAdapter(_Known).validate_json(self._state.read_bytes())
-        if known.file != status.st_ino or known.end > status.st_size:  # a new file, or one that was emptied
-            known.file, known.end = status.st_ino, 0
-        if known.end < status.st_size:
+            state = TypeAdapter(_LogState).validate_json(self._state.read_bytes())
+        if state.file != status.st_ino or state.end > status.st_size:  # a new file, or one that was emptied
+            state.file, state.end = status.st_ino, 0
+        if state.end < status.st_size:
             with os.fdopen(os.dup(descriptor), "rb") as log:
-                log.seek(known.end)
+                log.seek(state.end)
                 for line in log:
-                    known.add(line)
-        return known
+                    state.add(line)
+        return state
 
-    def _root(self, known: _Known, now: float, *, opens: bool) -> bytes:
+    def _root(self, state: _LogState, now: float, *, opens: bool) -> bytes:
         """Return a root that names the chains with lines since the last one; one `opens` each file."""
-        chains = {name: head for name, head in known.chains.items() if known.named.get(name) != head}
+        chains = {name: head for name, head in state.chains.items() if state.named.get(name) != head}
         key = None if self._key is None else key_id(self._key.public_key())
-        fields = {"root": 1, "opens": opens, "at": now, "previous": known.root, "chains": chains}
-        fields |= {"order": known.order, "key": key}
+        fields = {"root": 1, "opens": opens, "at": now, "previous": state.root, "chains": chains}
+        fields |= {"order": state.order, "key": key}
         signed = orjson.dumps(fields)
         signature = "" if self._key is None else self._key.sign(signed).hex()
         return signed[:-1] + _SIGNATURE + signature.encode() + b'"}\n'
@@ -183,48 +183,48 @@ def verify_log(paths: Sequence[Path], trusted: TrustedKeys | None = None) -> Ver
         LogChanged: If a line is missing, changed, added or moved; names the first place where that shows.
         InputError: If a file cannot be read, or has no chained line.
     """
-    known, found, changed = _Known(), VerifiedLog(), set[str]()
+    state, verified, changed = _LogState(), VerifiedLog(), set[str]()
     for path in paths:
         for number, line in numbered_lines(path):
             try:
                 if trusted is not None and line.startswith(ROOT) and not _is_signed(line, trusted):
                     raise ValueError("no trusted key signed the root")
-                _check(line, known, changed, found, opens=number == 1)
+                _check(line, state, changed, verified, opens=number == 1)
             except (AttributeError, KeyError, TypeError, ValueError) as error:
                 raise LogChanged(f"{path}:{number}: {error}; the log is not as it was written") from error
-    if not found.roots:
+    if not verified.roots:
         raise InputError(f"{paths[0]}: has no chained line; the service writes them with TAUGATE_QUERY_LOG_CHAIN=on")
-    return found
+    return verified
 
 
-def _check(line: bytes, known: _Known, changed: set[str], found: VerifiedLog, *, opens: bool) -> None:
+def _check(line: bytes, state: _LogState, changed: set[str], verified: VerifiedLog, *, opens: bool) -> None:
     """Check one line, and take it in; raises ValueError if it does not follow those before it."""
     try:
         record = orjson.loads(line)
     except orjson.JSONDecodeError:
         if not line.startswith(b"{") or line.rstrip().endswith(b"}"):
             raise ValueError("not a line of the log") from None
-        found.cut += 1
+        verified.cut += 1
         return
     if line.startswith(ROOT):
         chains = {name: tuple(head) for name, head in record["chains"].items()}
-        if known.root and record["previous"] != known.root:
+        if state.root and record["previous"] != state.root:
             raise ValueError("the root does not follow the one before")
-        if known.root and (chains, record["order"]) != ({name: known.chains[name] for name in changed}, known.order):
+        if state.root and (chains, record["order"]) != ({name: state.chains[name] for name in changed}, state.order):
             raise ValueError("the root names other lines, or another order")
-        found.roots.append(digest_of(line))
-        found.unsealed = 0
+        verified.roots.append(line_digest(line))
+        verified.unsealed = 0
         changed.clear()
     else:
-        expected = known.chains.get(record.get("chain"), (0, known.root))
+        expected = state.chains.get(record.get("chain"), (0, state.root))
         if (record.get("line"), record.get("previous")) != expected:
             raise ValueError("the line does not follow the one before in its chain")
         changed.add(record["chain"])
-        found.lines += 1
-        found.unsealed += 1
+        verified.lines += 1
+        verified.unsealed += 1
     if opens != (line.startswith(ROOT) and record["opens"]):
         raise ValueError("a file begins with a root that opens it, and has no other one")
-    known.add(line)
+    state.add(line)
 
 
 def _is_signed(line: bytes, trusted: TrustedKeys) -> bool:

@@ -4,8 +4,9 @@ Accuracy, NDCG, COE, ROE, kept results and empty replies. Queries are searched o
 each query counts.
 """
 
+import math
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,7 @@ from taugate.release.evidence import Estimate, Interval
 from taugate.release.outcome_records import Abstention, MetricsRecord
 
 Rows = NDArray[np.int64]
+_ABSTENTION_RATES = np.linspace(0, 1, 11)[:-1]  # those of mteb
 _BY_DOCUMENT = 1000  # bootstraps: their 2.5th percentile is the 25th value
 
 PartName = Literal["calibration", "heldout"]
@@ -148,6 +150,7 @@ def measure(
         coe=_overlap(judged.correct, thetas, draw),
         roe=_overlap(random_scores, thetas, draw) if len(random_scores) else None,
         kept_fraction=float(kept.mean()),
+        nauc=abstention_nauc(judged.top.scores.max(axis=1), judged.ndcg()),
         abstention=abstention(deciding, judged.accuracy(), unanswerable, score_threshold),
     )
 
@@ -186,6 +189,31 @@ def abstention(
         auroc=float(roc_auc_score(is_answerable, best)),
         aurc=float(risk.mean()),
     )
+
+
+def abstention_nauc(best: Float32, quality: NDArray[np.float64]) -> float | None:
+    """Return the normalised area under the abstention curve, None if no order of the queries is better than another.
+
+    The mean quality of the queries that are answered if a share of 0, .1 … .9 with the lowest best scores is not,
+    between that of any order (0) and that of the order by quality (1): Gisserot-Boukhlef et al., "Towards Trustworthy
+    Reranking: A Simple yet Effective Abstention Mechanism", TMLR 2024, arXiv 2402.12997, §4.2. As mteb computes it,
+    queries of one score count with their mean quality.
+
+    Args:
+        best: (q,) best score of each query.
+        quality: (q,) such as its NDCG.
+    """
+
+    def area(scores: NDArray[np.floating[Any]]) -> float:
+        _, group, sizes = np.unique(scores, return_inverse=True, return_counts=True)
+        means = np.bincount(group, quality) / sizes
+        ordered = np.repeat(means, sizes)
+        skipped = [min(round(rate * len(scores)), len(scores) - 1) for rate in _ABSTENTION_RATES]
+        return float(np.trapezoid([ordered[count:].mean() for count in skipped], _ABSTENTION_RATES))
+
+    flat = float(quality.mean()) * (_ABSTENTION_RATES[-1] - _ABSTENTION_RATES[0])
+    oracle = area(quality)
+    return None if math.isclose(oracle, flat) else (area(best) - flat) / (oracle - flat)
 
 
 def _empty_share(decisions: Float32, threshold: np.float32 | None) -> float:

@@ -1,7 +1,7 @@
 """The probability that a result is relevant, by logistic models of its score and of how far it stands out.
 
-The background of a score: similarities with random partners, which show whether a result stands out. The numbers of a
-document are stored with the release, or computed from its vector if the documents are in an engine.
+It stands out from similarities with random partners, whose moments are stored by document, or computed from its vector
+if the documents are in an engine.
 """
 
 from collections.abc import Callable, Iterable

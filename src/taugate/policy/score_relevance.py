@@ -1,11 +1,8 @@
 """What scores of a retriever are, and the probability that a result is relevant from its scores alone.
 
-Signals of a query from the scores of a fused list: those of the fusion, and those of its components. The best score of
-a rank fusion says little about the query, because some document is always first. The component scores tell how similar
-the best documents are, and how far they stand out. A component that did not return a document has no score for it: it
-counts as the lowest score that the component gave to a result of the query.
-
-Rank fusion throws away how similar a result is; the component scores have it, see `component_signals`.
+The best score of a rank fusion says little about the query, because some document is always first. The scores of its
+components tell how similar the best documents are, and how far they stand out. A component that did not return a
+document counts as the lowest score that it gave to a result of the query.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,9 +1,8 @@
 """What is left after an erasure: the promises that still hold, and files that still contain erased texts.
 
-Which promises of a release hold without some of its documents, although no query is asked again. Scores of the
-remaining documents do not change, so the best score of a query can only fall. That keeps a limit on questions that get
-a result although no document answers them. What is lost is another matter: a document may move up into the results that
-was not counted, and the score by which a query is refused may fall below the threshold.
+Scores of the remaining documents do not change, so the best score of a query can only fall. That keeps a limit on
+questions that get a result although no document answers them. But a document may move up into the results that was not
+counted, and the score by which a query is refused may fall below the threshold.
 """
 
 import html

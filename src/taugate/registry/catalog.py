@@ -1,9 +1,7 @@
 """The contents of a releases directory: its releases, which is current or shadow, and each release in one row.
 
-Reading takes no lock and verifies nothing: the code that opens or promotes a release verifies it.
-
-A release in one row: its data set, threshold, accuracy, age, summary, and what differs from another release. Manifests
-are read as plain JSON without verification, so that a list includes damaged releases and other versions.
+Reading takes no lock and verifies nothing, so that a list includes damaged releases and other versions: the code that
+opens or promotes a release verifies it.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,9 +1,7 @@
 """Downloads a release from another directory or an object store, checks its files, and makes private copies.
 
-Private copies of releases, so that the files that were verified are the files that are opened. Signature and digests
-are checked at one moment, and files are opened by name later. Another user with write access to a releases directory
-could replace a file in between, or write to an open one. So a service that trusts keys opens a copy, in a folder that
-only its own user can enter.
+Signature and digests are checked at one moment, and files are opened by name later: another user with write access
+could replace one in between. So a service that trusts keys opens a copy, in a folder that only its own user can enter.
 """
 
 import os

@@ -1,10 +1,8 @@
 """Locks of a releases directory, and its history: who promoted, rolled back, shadowed or pruned which release.
 
-Locks of a releases directory: to change it, to calibrate into it, and to keep an open release from being pruned. All of
-them are flock, so that nothing has to be cleaned up after a kill -9. Reading the directory needs no lock.
-
-Each event is one JSON object on a line, written before the pointer moves, and removed again if the command is ended in
-between. After a failure or SIGKILL, the next line, or the pointer itself, shows that the event had no effect.
+All locks are flock, so that nothing has to be cleaned up after a kill -9. Reading the directory needs no lock. An event
+is one JSON object on a line, written before the pointer moves, and removed again if the command is ended in between.
+After a failure or SIGKILL, the next line, or the pointer itself, shows that the event had no effect.
 """
 
 import os
@@ -182,7 +180,7 @@ def record(
     """Append an event, with the fields of Event, and wait until it is on disk; the caller holds the change lock."""
     # Returns the size of the history before, for `withdraw`.
     event = Event(
-        at=_now(),
+        at=datetime.now(UTC).isoformat(timespec="seconds"),
         action=action,
         release=release,
         previous=previous,
@@ -221,10 +219,6 @@ def took_effect(events: Sequence[Event], pointers: Mapping[str, str | None]) -> 
         if pointer is not None:
             after[pointer] = event.previous
     return done[::-1]
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def _user_at_host() -> str:

@@ -8,17 +8,7 @@ from pathlib import Path
 from typing import cast
 
 from taugate.errors import InputError, NotPromoted, ReleaseError
-from taugate.registry import history
-from taugate.registry.catalog import (
-    calibration_state,
-    encoder_record,
-    find,
-    newest,
-    parent_of,
-    pointed_id,
-    release_ids,
-    scorer_record,
-)
+from taugate.registry import catalog, history
 from taugate.registry.history import POINTERS, Action, Event, change_lock
 from taugate.release.layout import CURRENT, KNOWN_PAIRS, RERANKER_FOLDER, SHADOW
 from taugate.release.manifest import ReleaseManifest
@@ -82,11 +72,11 @@ def promote(
         ReleaseError: If the release does not verify, or another rule is against it.
         OSError: If the directory cannot be written.
     """
-    release = find(releases, name)
+    release = catalog.find(releases, name)
     name, manifest = release.name, verify_with_collection(release, trusted)
     with change_lock(releases):
-        find(releases, name)  # it may have been pruned in the meantime
-        current = pointed_id(releases, CURRENT)
+        catalog.find(releases, name)  # it may have been pruned in the meantime
+        current = catalog.pointed_id(releases, CURRENT)
         if current == name:
             return manifest
         if rule is not None and current != rule.over:
@@ -122,9 +112,9 @@ def rollback(releases: Path, name: str | None = None, trusted: TrustedKeys | Non
         ReleaseError: If there is no such release, or if it does not verify.
         OSError: If the directory cannot be written.
     """
-    name = None if name is None else find(releases, name).name
+    name = None if name is None else catalog.find(releases, name).name
     target = _target(releases, name)
-    verify_with_collection(find(releases, target), trusted)
+    verify_with_collection(catalog.find(releases, target), trusted)
     with change_lock(releases):
         if _target(releases, name) != target:
             raise ReleaseError(
@@ -137,11 +127,11 @@ def rollback(releases: Path, name: str | None = None, trusted: TrustedKeys | Non
 def shadow(releases: Path, name: str | None, trusted: TrustedKeys | None = None) -> None:
     """Name the release that is tried beside the current one."""
     if name is not None:
-        release = find(releases, name)
+        release = catalog.find(releases, name)
         name = release.name
         verify_with_collection(release, trusted)
     with change_lock(releases):
-        if name is not None and find(releases, name).name == pointed_id(releases, CURRENT):
+        if name is not None and catalog.find(releases, name).name == catalog.pointed_id(releases, CURRENT):
             raise ReleaseError(f"{name}: is the current release; name another to be tried beside it")
         if (releases / SHADOW).exists() or name is not None:
             _move_pointer(releases, "shadow", name)
@@ -151,10 +141,10 @@ def rollback_targets(releases: Path) -> list[str]:
     """Return the ids of existing releases that were current before, the latest first."""
     # A rollback undoes the promotions after its target, so that a second rollback goes further back. What was current
     # before the history begins, or without a history, is taken from the parents in the manifests.
-    current = pointed_id(releases, CURRENT)
+    current = catalog.pointed_id(releases, CURRENT)
     stack = _promotion_stack(_moves_of_current(releases))
     names = [*reversed(stack), *_ancestors(releases, stack[0] if stack else current)]
-    existing = set(release_ids(releases)) - {current}
+    existing = set(catalog.release_ids(releases)) - {current}
     return [name for name in dict.fromkeys(names) if name in existing]
 
 
@@ -169,8 +159,8 @@ def _objections(manifest: ReleaseManifest, releases: Path) -> dict[str, ReleaseE
         )
     if record is not None and (chance_warning := record.chance_warning(k)):
         objections[CHANCE] = NotPromoted(f"{name}: {chance_warning}, or give --force", CHANCE)
-    current = pointed_id(releases, CURRENT)
-    state = calibration_state(releases, current)
+    current = catalog.pointed_id(releases, CURRENT)
+    state = catalog.calibration_state(releases, current)
     if record is not None and record.state == "provisional" and state not in {None, "provisional"}:
         objections[PROVISIONAL] = NotPromoted(
             f"{name}: provisional, and the current release {current} is {state}: {record.because(k)}, or give --force",
@@ -190,14 +180,14 @@ def _objections(manifest: ReleaseManifest, releases: Path) -> dict[str, ReleaseE
 
 def encoder_differs(releases: Path, sha256: str) -> bool:
     """Return whether the current release has another float32 encoder; False if no release is current."""
-    return bool(encoder_record(releases, pointed_id(releases, CURRENT)).get("sha256", sha256) != sha256)
+    return bool(catalog.encoder_record(releases, catalog.pointed_id(releases, CURRENT)).get("sha256", sha256) != sha256)
 
 
 def scorer_differs(releases: Path, manifest: ReleaseManifest) -> bool:
     """Return whether what scores the current release's results differs from a release's; False if none is current."""
     # The digest of an endpoint depends on its known pairs, so those of two second stages are compared as well.
-    names = (pointed_id(releases, CURRENT), manifest.release_id)
-    current, new = (scorer_record(releases, name) for name in names)
+    names = (catalog.pointed_id(releases, CURRENT), manifest.release_id)
+    current, new = (catalog.scorer_record(releases, name) for name in names)
     if current.get("sha256", manifest.scorer.sha256) == manifest.scorer.sha256:
         return False
     if not all("first" in record for record in (current, new)):  # both are of a second stage
@@ -210,9 +200,9 @@ def scorer_differs(releases: Path, manifest: ReleaseManifest) -> bool:
 
 def _other_scorer(releases: Path, manifest: ReleaseManifest) -> ReleaseError:
     """Return the error for a release whose results are not scored as those of the current one."""
-    name, current = manifest.release_id, pointed_id(releases, CURRENT)
-    record = scorer_record(releases, current)
-    had_two, has_two = ("first" in scored_by for scored_by in (record, scorer_record(releases, name)))
+    name, current = manifest.release_id, catalog.pointed_id(releases, CURRENT)
+    record = catalog.scorer_record(releases, current)
+    had_two, has_two = ("first" in scored_by for scored_by in (record, catalog.scorer_record(releases, name)))
     if had_two != has_two:
         left_out = "" if has_two else "; a second stage that is not shown to help is left out"
         return NotPromoted(
@@ -230,12 +220,12 @@ def _other_scorer(releases: Path, manifest: ReleaseManifest) -> ReleaseError:
 
 def current_encoder_name(releases: Path) -> str | None:
     """Return the name of the current release's encoder, None if there is none or it cannot be read."""
-    name = encoder_record(releases, pointed_id(releases, CURRENT)).get("name")
+    name = catalog.encoder_record(releases, catalog.pointed_id(releases, CURRENT)).get("name")
     return name if isinstance(name, str) else None
 
 
 def _target(releases: Path, name: str | None) -> str:
-    current, before = pointed_id(releases, CURRENT), rollback_targets(releases)
+    current, before = catalog.pointed_id(releases, CURRENT), rollback_targets(releases)
     if current is None:
         raise ReleaseError(f"{releases}: no release is current; promote one ({_promotable(releases, current)})")
     if name is None and before:
@@ -245,13 +235,13 @@ def _target(releases: Path, name: str | None) -> str:
     problem = f"{current} has no earlier release to roll back to"
     if name is not None:
         problem = f"{name} was never current before {current}"
-    earlier = f"; earlier releases: {newest(before[::-1])}" if before else ""
+    earlier = f"; earlier releases: {catalog.newest(before[::-1])}" if before else ""
     raise ReleaseError(f"{releases}: {problem}{earlier}; promote one ({_promotable(releases, current)})")
 
 
 def _promotable(releases: Path, current: str | None) -> str:
-    names = [name for name in release_ids(releases) if name != current]
-    return newest(names) if names else "calibrate one first"
+    names = [name for name in catalog.release_ids(releases) if name != current]
+    return catalog.newest(names) if names else "calibrate one first"
 
 
 def _move_pointer(
@@ -259,7 +249,7 @@ def _move_pointer(
 ) -> None:
     """Record an action, then move its pointer atomically; the caller holds the change lock."""
     pointer = releases / POINTERS[action]
-    size = history.record(releases, action, name, pointed_id(releases, pointer.name), forced, rule)
+    size = history.record(releases, action, name, catalog.pointed_id(releases, pointer.name), forced, rule)
     try:
         if name is None:
             pointer.unlink(missing_ok=True)
@@ -269,7 +259,7 @@ def _move_pointer(
     except OSError as error:
         raise OSError(f"{pointer}: cannot be replaced ({error.strerror}); it is unchanged") from error
     except BaseException:  # Ctrl-C and SIGTERM
-        if pointed_id(releases, pointer.name) != name:
+        if catalog.pointed_id(releases, pointer.name) != name:
             history.withdraw(releases, size)
         raise
 
@@ -277,7 +267,8 @@ def _move_pointer(
 def _moves_of_current(releases: Path) -> list[Event]:
     """Return the events that moved `current`, oldest first."""
     events = history.read(releases).events
-    done = history.took_effect(events, {pointer: pointed_id(releases, pointer) for pointer in (CURRENT, SHADOW)})
+    pointers = {pointer: catalog.pointed_id(releases, pointer) for pointer in (CURRENT, SHADOW)}
+    done = history.took_effect(events, pointers)
     return [event for event, moved in zip(events, done, strict=True) if moved and POINTERS.get(event.action) == CURRENT]
 
 
@@ -300,8 +291,8 @@ def _promotion_stack(moves: list[Event]) -> list[str]:
 def _ancestors(releases: Path, name: str | None) -> list[str]:
     """Return the parent of a release, its parent, and so on."""
     ancestors: list[str] = []
-    parent = parent_of(releases, name)
+    parent = catalog.parent_of(releases, name)
     while parent is not None and parent not in ancestors:
         ancestors.append(parent)
-        parent = parent_of(releases, parent)
+        parent = catalog.parent_of(releases, parent)
     return ancestors

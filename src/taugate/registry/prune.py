@@ -1,7 +1,6 @@
 """Pruning removes old releases, and collections of an engine that no release names, but nothing that is needed.
 
-Prunes an engine: drops collections that no release names, and never one that may still be needed. An engine may hold
-the collections of several releases directories, which do not know each other. So the caller must name all of them.
+An engine may hold the collections of several releases directories, so the caller must name all of them.
 """
 
 import shutil

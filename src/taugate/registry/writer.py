@@ -59,9 +59,9 @@ def write(releases: Path, draft: M, fill: Callable[[Path], None], *, parent: str
             (staging / layout.MANIFEST).write_bytes(
                 orjson.dumps(manifest.model_dump(), option=orjson.OPT_INDENT_2) + b"\n"
             )
-            _make_readable_and_sync(staging)
             if not (releases / layout.CHECK).is_file() or (releases / layout.CHECK).read_bytes() != script:
                 atomic_write(releases / layout.CHECK, script)
+            _make_readable_and_sync(staging)
             publish_folder(staging, releases / manifest.release_id)
             sync_folder(releases)
     except OSError as error:

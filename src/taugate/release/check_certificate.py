@@ -11,12 +11,18 @@ import struct
 import sys
 from bisect import bisect_left, bisect_right
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import fmean, median, pstdev
 from types import SimpleNamespace
+from typing import Any
 
 NO_CUT, NEVER = -3.4028234663852886e38, math.inf  # a τ that drops nothing; the value of a query that no τ loses
-AVERAGE, OTHER = {"high-probability": False, "expected-loss": True}, {True: "relative", False: "gap"}
+NEEDS_MODEL, OTHER, AVERAGE = (
+    {"probability"},
+    {True: "relative", False: "gap"},
+    {"high-probability": False, "expected-loss": True},
+)
 BETS = ((1 - 1e-6, 0.5), (0.95, 0.3), (0.7, 0.2)), ((1 - 1e-6, 0.5), (0.1, 0.3), (0.03, 0.2))  # stakes, shares; δ ≥ .5
 DECIDE = {  # what a policy compares with τ
     "probability": lambda query: query.relevance,
@@ -62,25 +68,28 @@ class Loss:
         self.n, self.exact, self.documents, together = len(values), clusters is None, [], {}
         for cluster, value in zip(clusters or range(len(values)), values):
             together.setdefault(cluster, []).append(value)
-        for own in together.values():
-            size = min(len(own), cap or len(own))
-            lost, losable = sum(value < tau for value in own), sum(value < NEVER for value in own)
-            self.documents.append((lost * size / len(own), losable * size / len(own), size))
-        self.lost, self.found, self.total = map(sum, zip(*self.documents))
+        for group in together.values():
+            size = min(len(group), cap or len(group))
+            lost, losable = sum(value < tau for value in group), sum(value < NEVER for value in group)
+            self.documents.append((lost * size / len(group), losable * size / len(group), size))
+        self.lost, self.losable, self.total = map(sum, zip(*self.documents))
         self.largest = max(size for *_, size in self.documents)
 
-    def log_e(self, delta, asked=1.0, lossless=False, times=1.0):
+    def log_e(self, delta, requested=1.0, lossless=False, times=1.0):
         """Return the logarithm of what three bets on "the mean loss is below δ" have won, from 1."""
-        most, bets = max(1e-9, *(losable - min(delta, asked) * size for _, losable, size in self.documents)), []
+        stake_unit, bets = (
+            max(1e-9, *(losable - min(delta, requested) * size for _, losable, size in self.documents)),
+            [],
+        )
         for stake, share in BETS[delta >= 0.5]:
             gains = (delta * size - (0 if lossless else lost) for lost, _, size in self.documents)
-            bets.append(math.log(share) + times * sum(math.log1p(stake / most * gain) for gain in gains))
+            bets.append(math.log(share) + times * sum(math.log1p(stake / stake_unit * gain) for gain in gains))
         return max(bets) + math.log(sum(math.exp(bet - max(bets)) for bet in bets))
 
-    def p_value(self, delta, asked=1.0):
+    def p_value(self, delta, requested=1.0):
         """Return the p-value of "the mean loss is above δ": binomial by query, 1 / e-value by document."""
         if not self.exact:
-            return math.exp(-max(0.0, self.log_e(delta, asked)))
+            return math.exp(-max(0.0, self.log_e(delta, requested)))
         return beta(self.n - self.lost, self.lost + 1, 1 - delta) if self.lost < self.n else 1.0
 
     def shows(self, delta, confidence, average):
@@ -89,16 +98,18 @@ class Loss:
             return self.lost + self.largest * (1 - delta) <= delta * self.total + 1e-9
         return self.p_value(delta) <= (1 - confidence) * (1 + 1e-9)
 
-    def upper(self, confidence=0.95, asked=1.0):
+    def upper(self, confidence=0.95, requested=1.0):
         """Return the upper limit of the mean loss: the largest δ that is not excluded."""
         mean, alpha, high, low = self.lost / self.total, 1 - confidence, 1 - 1e-9, 0.0
-        if mean >= high or (not self.exact and self.p_value(high, asked) > alpha):
+        if mean >= high or (not self.exact and self.p_value(high, requested) > alpha):
             return 1.0
         if not self.exact:  # the last change of a p-value that need not fall everywhere
             scanned = [mean + (high - mean) * (1 - place / 63) ** 3 for place in range(64)]
-            last = next(place for place in range(1, 64) if place == 63 or self.p_value(scanned[place], asked) > alpha)
+            last = next(
+                place for place in range(1, 64) if place == 63 or self.p_value(scanned[place], requested) > alpha
+            )
             low, high = scanned[last], scanned[last - 1]
-        return root(lambda delta: alpha - self.p_value(delta, asked), low or 1e-300, high)
+        return root(lambda delta: alpha - self.p_value(delta, requested), low or 1e-300, high)
 
     def needed(self, delta, confidence, average):
         """Return with how many queries like these δ could be shown if none were lost."""
@@ -118,89 +129,103 @@ def effect(rows):
 def share(happened, rows, all_rows):
     """Return a share with its lower and upper 95 % limits, by document if queries of one kind share documents."""
     clusters = [row.cluster for row in rows] if effect(all_rows) > 1.1 else None
-    lower, upper = (Loss([one != side for one in happened], 1, clusters).upper() for side in (False, True))
+    lower, upper = (Loss([event != side for event in happened], 1, clusters).upper() for side in (False, True))
     return {"mean": sum(happened) / len(happened), "lower": 1 - lower, "upper": upper}
 
 
 def kept(query, kind, tau, rho):
     """Return which results a user gets: none below ρ, else those not below τ, and with a ρ the first."""
     passed = [tau is None or value >= f32(tau) for value in DECIDE[kind](query)]
-    return passed if rho is None else [query.refusal >= rho and (one or not place) for place, one in enumerate(passed)]
+    return (
+        passed
+        if rho is None
+        else [query.refusal >= rho and (passes or not place) for place, passes in enumerate(passed)]
+    )
 
 
 def hit(query, shown=None):
     """Return whether a right result is among those that are shown, else among all."""
-    return any(grade >= 1 and one for grade, one in zip(query.grades, shown or query.grades))
+    return any(grade >= 1 and passes for grade, passes in zip(query.grades, shown or query.grades))
 
 
 def values(rows, kind, refuse, empty):
     """Return the value of each query below which τ, or without a kind ρ, loses it, or with `empty` leaves it empty."""
-    decisions, found = [DECIDE[kind or "none"](query) for query in rows], []
+    decisions, thresholds = [DECIDE[kind or "none"](query) for query in rows], []
     top = -NO_CUT if kind is None else max(map(max, decisions))
-    for query, own in zip(rows, decisions):
-        value = max((each for each, grade in zip(own, query.grades) if empty or grade >= 1), default=NEVER)
+    for query, decided in zip(rows, decisions):
+        value = max((score for score, grade in zip(decided, query.grades) if empty or grade >= 1), default=NEVER)
         if refuse and value < NEVER and query.refusal < refuse[-1]:  # lost to ρ; or to a planned ρ, unless all are kept
             value = query.refusal if kind is None else -NEVER if query.refusal < refuse[0] else NO_CUT
         elif refuse and value < NEVER:  # the first result is kept
             value = top if kind is None or empty or query.grades[0] >= 1 else value
-        found.append(value)
-    return found
+        thresholds.append(value)
+    return thresholds
 
 
-def certify(policy, rows, kind, refuse, delta, confidence):
+def certify_limits(policy, rows, kind, refuse, delta, confidence):
     """Return the largest τ that passes each limit, tested from the lowest, with the certificates; or so for ρ."""
     average, cap = AVERAGE[policy["statement"]], policy["certificates"][0].get("count_at_most")
     clusters = [query.cluster for query in rows] if policy["document"] else None
     limits = [("accuracy", delta, values(rows, kind, refuse, False))]
     if "max_empty" in policy:
         limits.append(("empty", policy["max_empty"], values(rows, kind, refuse, True)))
-    candidates, tau = sorted({value for *_, own in limits for value in own if NO_CUT <= value < NEVER}), None
+    candidates, tau = sorted({value for *_, column in limits for value in column if NO_CUT <= value < NEVER}), None
 
     def fails(tau):
-        return not all(Loss(own, tau, clusters, cap).shows(most, confidence, average) for _, most, own in limits)
+        return not all(
+            Loss(column, tau, clusters, cap).shows(delta, confidence, average) for _, delta, column in limits
+        )
 
     if passed := bisect_left(candidates, True, key=fails):
         tau = candidates[passed - 1]
     certificates = []
-    for name, most, own in limits if kind else ():
-        loss = Loss(own, NO_CUT if tau is None else tau, clusters, cap)
-        upper, squares = loss.upper(confidence, most), sum(size**2 for *_, size in loss.documents)
+    for name, limit, column in limits if kind else ():
+        loss = Loss(column, NO_CUT if tau is None else tau, clusters, cap)
+        upper, squares = loss.upper(confidence, limit), sum(size**2 for *_, size in loss.documents)
         bound = (loss.lost + loss.largest) / (loss.total + loss.largest) if average else upper
-        figures = {"limit": name, "most": most, "queries": loss.n, "units": len(loss.documents), "upper": upper}
+        figures = {"limit": name, "most": limit, "queries": loss.n, "units": len(loss.documents), "upper": upper}
         figures |= {"loss": loss.lost / loss.total, "bound": bound, "effective_queries": loss.n * loss.total / squares}
-        figures |= {"found": None if name == "empty" else loss.found / loss.total}
-        certificates.append(figures | {"queries_needed": loss.needed(most, confidence, average)})
+        figures |= {"found": None if name == "empty" else loss.losable / loss.total}
+        certificates.append(figures | {"queries_needed": loss.needed(limit, confidence, average)})
     return tau, certificates
 
 
 def choose(policy, rows, zero, refuse, fits):
     """Return the certified policy that keeps the fewest results, and the highest ρ that is certified without a τ."""
-    kinds = [*(["probability"] if rows[0].relevance else []), OTHER[zero], "similarity"][:2]
+    kinds = [*(NEEDS_MODEL if rows[0].relevance else ()), OTHER[zero], "similarity"][:2]
     kinds, entries, rhos, error = kinds if "choice" in policy else [policy["kind"]], [], [], 1 - policy["confidence"]
     losses = [level["max_loss"] for level in policy["levels"]] or [policy["max_loss"]]
     unfitted = [query for query in rows if query.role == "c"]
     for kind in kinds:
-        own = unfitted if kind == "probability" or fits else rows
+        certifying = unfitted if kind in NEEDS_MODEL or fits else rows
         alpha = error / 5 if kind == kinds[0] != kinds[-1] else error  # a fifth for the first of two
-        each = 1 - alpha / (1 if AVERAGE[policy["statement"]] else len(losses))
-        levels = [certify(policy, own, kind, refuse, delta, each) for delta in losses]
-        error -= (1 - each) * sum(all(one["queries_needed"] <= len(own) for one in limits) for _, limits in levels)
-        rhos += [certify(policy, own, None, refuse, losses[0], each)[0]] if refuse else []
+        confidence = 1 - alpha / (1 if AVERAGE[policy["statement"]] else len(losses))
+        levels = [certify_limits(policy, certifying, kind, refuse, delta, confidence) for delta in losses]
+        error -= (1 - confidence) * sum(
+            all(limit["queries_needed"] <= len(certifying) for limit in limits) for _, limits in levels
+        )
+        rhos += [certify_limits(policy, certifying, None, refuse, losses[0], confidence)[0]] if refuse else []
         tau, limits = levels[0]
         masks = [kept(query, kind, tau, refuse[0] if refuse and tau is not None else None) for query in unfitted]
         shares = [sum(mask) / len(mask) for mask in masks] or [1.0]
-        entry = {"kind": kind, "tau": tau, "queries": len(own), "confidence": 1 - alpha, "kept_fraction": fmean(shares)}
-        rank = fmean(shares) if tau is not None else max(one["queries_needed"] / len(own) for one in limits)
+        entry = {
+            "kind": kind,
+            "tau": tau,
+            "queries": len(certifying),
+            "confidence": 1 - alpha,
+            "kept_fraction": fmean(shares),
+        }
+        rank = fmean(shares) if tau is not None else max(limit["queries_needed"] / len(certifying) for limit in limits)
         entry["standard_error"] = pstdev(shares) / math.sqrt(len(shares))
         entries.append(((tau is None, rank), entry, levels))
     _, best, levels = min(entries, key=lambda entry: entry[0])
-    found = [{"tau": tau, **{name: one[0][name] for name in ("loss", "bound")}} for tau, one in levels]
+    several = [{"tau": tau, **{name: limits[0][name] for name in ("loss", "bound")}} for tau, limits in levels]
     sizes = {"fit_queries": sum(query.role == "f" for query in rows), "certify_queries": best["queries"]}
     return max((rho for rho in rhos if rho is not None), default=NEVER), {
         "kind": "none" if best["tau"] is None else best["kind"],
         "tau": best["tau"],
         "certificates": levels[0][1],
-        "levels": found if policy["levels"] else [],
+        "levels": several if policy["levels"] else [],
         "choice": sizes | {"candidates": [entry for _, entry, _ in entries]} if "choice" in policy else None,
     }
 
@@ -216,14 +241,14 @@ def further_field(rows, rho):
     for row in rows:
         fields.setdefault(row.field, []).append(row.refusal)
     n, groups = len(rows), len(fields)
-    within = sum((score - fmean(own)) ** 2 for own in fields.values() for score in own) / (n - groups)
-    between = sum(len(own) * (fmean(own) - mean) ** 2 for own in fields.values()) / (groups - 1)
-    of_field = (between - within) * (groups - 1) / (n - sum(len(own) ** 2 for own in fields.values()) / n)
+    within = sum((score - fmean(scores)) ** 2 for scores in fields.values() for score in scores) / (n - groups)
+    between = sum(len(scores) * (fmean(scores) - mean) ** 2 for scores in fields.values()) / (groups - 1)
+    of_field = (between - within) * (groups - 1) / (n - sum(len(scores) ** 2 for scores in fields.values()) / n)
     highest = mean - student(0.05, groups - 1) * math.sqrt(max(0.0, of_field) + between / n)
     return math.erfc((highest - rho) / math.sqrt(2 * within)) / 2
 
 
-def choose_rho(right, kinds, lost, without=None):
+def lowest_rho(right, kinds, lost, without=None):
     """Return the lowest ρ that refuses nine in ten questions of each kind, or the highest that loses few right answers.
 
     Args: right, the queries with a right result; lost, their share that may be lost; without, a fold that is left out.
@@ -234,8 +259,8 @@ def choose_rho(right, kinds, lost, without=None):
 
     answers, named = choosing(right), ["off_topic", "request"]
     named += ["unanswerable"] if lost * (len(answers) + 1) >= 1 else []
-    asked = [scores[math.ceil(0.9 * len(scores)) - 1] for name in named if (scores := choosing(kinds.get(name, [])))]
-    bits = [struct.unpack("<i", struct.pack("<f", score))[0] for score in asked]  # the next float32 refuses it
+    choosers = [scores[math.ceil(0.9 * len(scores)) - 1] for name in named if (scores := choosing(kinds.get(name, [])))]
+    bits = [struct.unpack("<i", struct.pack("<f", score))[0] for score in choosers]  # the next float32 refuses it
     rho = max(
         (struct.unpack("<f", struct.pack("<i", bit + (1 if bit >= 0 else -1)))[0] for bit in bits), default=-NEVER
     )
@@ -251,64 +276,80 @@ def choose_rho(right, kinds, lost, without=None):
 
 def refusing(right, kinds, lost, rho=None, fixed=False):
     """Return ρ as these queries choose it, and which are refused: those that choose, by the ρ of other folds."""
-    chosen = choose_rho(right, kinds, lost)
+    chosen = lowest_rho(right, kinds, lost)
     used = f32(chosen if rho is None else rho)
-    folds = [used if fixed else f32(choose_rho(right, kinds, lost, fold)) for fold in range(50)]
+    folds = [used if fixed else f32(lowest_rho(right, kinds, lost, fold)) for fold in range(50)]
     return chosen, lambda row: row.refusal < (folds[row.cluster % 50] if row.chooses else used)
 
 
 def refusals(manifest, evidence, rows):
     """Return the planned ρ, and how many questions and right answers are refused."""
-    policy, record, given = manifest["policy"], manifest["refusal"], evidence["given_rho"]
-    kinds, certifies = {name: table(own) for name, own in evidence["questions"].items()}, "statement" in policy
+    policy, record, fixed = manifest["policy"], manifest["refusal"], evidence["given_rho"]
+    kinds, certifies = (
+        {name: rows_of(columns) for name, columns in evidence["questions"].items()},
+        "statement" in policy,
+    )
     limiting = "cf" if not certifies else "h" if "h" in evidence["answerable"]["role"] else "f"
     lost, enough = min(0.015, policy["max_loss"] / 16) if certifies else 0.015, not record["provisional"]
     right = [query for query in rows if hit(query)]
     for query in right:
         query.chooses = query.role in limiting and (certifies or enough)
-    fixed = given or evidence["planned_rho"] is not None
-    chosen, *tests = refusing(right, kinds, lost, record["rho"], fixed)
-    if certifies and right and not given:  # what would be refused if no loss were certified
+    lowered = evidence["planned_rho"] is not None
+    chosen, *tests = refusing(right, kinds, lost, record["rho"], fixed or lowered)
+    if certifies and right and not fixed:  # what would be refused if no loss were certified
         usual = [SimpleNamespace(**vars(query) | {"chooses": enough and query.role in "cf"}) for query in right]
         tests.append(refusing(usual, kinds, 0.015)[1])
-    counted = {name: [row for row in own if not (row.field and row.chooses)] or own for name, own in kinds.items()}
-    shipped, counts = [row for own in counted.values() for row in own if row.field], {}
+    counted = {
+        name: [row for row in questions if not (row.field and row.chooses)] or questions
+        for name, questions in kinds.items()
+    }
+    shipped, counts = [row for questions in counted.values() for row in questions if row.field], {}
     further = further_field(shipped, record["rho"]) if shipped else 1.0
-    for name, own in counted.items():
-        gone = [[test(row) for row in own] for test in tests]
-        lower = share(gone[0], own, kinds[name])["lower"]
-        counts[name] = {"queries": len(own), "refused": sum(gone[0]), "uncertified": sum(gone[1]) if gone[1:] else None}
-        counts[name]["lower"] = min(lower, further) if own[0].field else lower
+    for name, questions in counted.items():
+        gone = [[test(row) for row in questions] for test in tests]
+        lower = share(gone[0], questions, kinds[name])["lower"]
+        counts[name] = {
+            "queries": len(questions),
+            "refused": sum(gone[0]),
+            "uncertified": sum(gone[1]) if gone[1:] else None,
+        }
+        counts[name]["lower"] = min(lower, further) if questions[0].field else lower
     nothing = {"mean": 0.0, "lower": 0.0, "upper": 1.0}
     lost = share([tests[0](query) for query in right], right, rows) if right else nothing
-    return record["rho"] if given else chosen, {"evidence": counts, "lost": lost}
+    return record["rho"] if fixed else chosen, {"evidence": counts, "lost": lost}
 
 
-def measured(rows, empty, kind, tau, rho):
+def kept_of_part(rows, empty, kind, tau, rho):
     """Return what is kept of a part of the queries, and how well its scores tell both kinds of query apart."""
 
-    def ranked(own):
-        return sorted(max(DECIDE[kind](query)) if rho is None else query.refusal for query in own)
+    def ranked(queries):
+        return sorted(max(DECIDE[kind](query)) if rho is None else query.refusal for query in queries)
 
     masks, answered, refused = [kept(query, kind, tau, rho) for query in rows], ranked(rows), ranked(empty)
     wins = sum(bisect_left(refused, score) + bisect_right(refused, score) for score in answered) / 2
-    wrong = ranked([*empty, *(query for query in rows if not hit(query))])
+    without_answer = ranked([*empty, *(query for query in rows if not hit(query))])
     both = sorted(answered + refused)
-    risks = [(len(wrong) - bisect_left(wrong, score)) / (len(both) - bisect_left(both, score)) for score in both]
-    shares = [1 - fmean(any(kept(query, kind, tau, rho)) for query in own) if own else None for own in (rows, empty)]
+    risks = [
+        (len(without_answer) - bisect_left(without_answer, score)) / (len(both) - bisect_left(both, score))
+        for score in both
+    ]
+    shares = [
+        1 - fmean(any(kept(query, kind, tau, rho)) for query in queries) if queries else None
+        for queries in (rows, empty)
+    ]
     figures = {"answerable_empty": shares[0], "unanswerable_empty": shares[1]}
     figures |= {"auroc": wins / len(rows) / len(empty), "aurc": fmean(risks)} if empty else {}
-    return {"kept_fraction": fmean(one for mask in masks for one in mask), "abstention": figures}
+    return {"kept_fraction": fmean(is_kept for mask in masks for is_kept in mask), "abstention": figures}
 
 
-def table(columns):
+def rows_of(columns):
     """Return the rows of columns, with None for a column that is missing; a missing result is below all others."""
     rows = [SimpleNamespace(**dict.fromkeys(columns)) for _ in columns["cluster"]]
     for name, column in columns.items():
         for row, value in zip(rows, column or ()):
             scores = value if isinstance(value, list) else [value]
             if name in ("scores", "relevance", "refusal"):
-                scores = [-NEVER if one is None else f32(one) for one in scores]
+                scores = [-NEVER if score is None else f32(score) for score in scores]
             setattr(row, name, scores if isinstance(value, list) else scores[0])
     return rows
 
@@ -316,26 +357,26 @@ def table(columns):
 def derive(manifest, evidence):
     """Return all figures that can be recomputed, by their places in the manifest."""
     policy, refusal = manifest["policy"], manifest.get("refusal", {})
-    rows, empty, planned = table(evidence["answerable"]), table(evidence["unanswerable"]), evidence["planned_rho"]
+    rows, empty, planned = rows_of(evidence["answerable"]), rows_of(evidence["unanswerable"]), evidence["planned_rho"]
     calibration, heldout = ([query for query in rows if (query.role == "h") is out] for out in (False, True))
     tau, rho = policy.get("tau"), f32(refusal["rho"]) if "rho" in refusal else None
-    tau, document, most = None if tau == NO_CUT else tau, effect(rows) > 1.1, NEVER
+    tau, document, highest = None if tau == NO_CUT else tau, effect(rows) > 1.1, NEVER
     units = {"unit": "document" if document else "query", "design_effect": effect(rows)}
     units["units"] = len({query.cluster for query in rows}) if document else len(rows)
     derived = {"data": {"answerable": len(rows), "unanswerable": len(empty)}, "evidence": units, "metrics": {}}
     for name, part in (("calibration", calibration), ("heldout", heldout)):
         if part:
-            derived["metrics"][name] = measured(part, empty, policy["kind"], tau, rho)
+            derived["metrics"][name] = kept_of_part(part, empty, policy["kind"], tau, rho)
     default = rho is not None and "limits" not in refusal
     # A named policy without a τ does not say which it was; what an earlier release certified is not shown here.
     chose = ("tau" in policy or "choice" in policy) and not {"update", "strata"} & {*manifest}
     if chose and policy.get("statement") in AVERAGE and policy["metric"] == "accuracy":
         refuse = [rho, *([] if planned is None else [f32(planned)])] if default else []
         rule, fits = policy | {"document": document}, refuse and not heldout
-        most, derived["policy"] = choose(rule, calibration, evidence["zero"], refuse, fits)
+        highest, derived["policy"] = choose(rule, calibration, evidence["zero"], refuse, fits)
     if default:
         chosen, derived["refusal"] = refusals(manifest, evidence, rows)
-        derived["refusal"]["rho"] = min(chosen, most)
+        derived["refusal"]["rho"] = min(chosen, highest)
     right = [query for query in heldout or rows if hit(query)]
     if right:
         lost = [not hit(query, kept(query, policy["kind"], tau, rho)) for query in right]
@@ -344,20 +385,20 @@ def derive(manifest, evidence):
     return derived
 
 
-def differences(place, ours, stated):
+def unequal(place: str, ours: Any, stated: Any) -> Iterator[str]:
     """Yield each figure that differs from the stated one, beyond 1e-9 of it."""
     if isinstance(ours, list) and isinstance(stated, list) and len(ours) == len(stated):
         ours, stated = dict(enumerate(ours)), dict(enumerate(stated))
     if isinstance(ours, dict) and isinstance(stated, dict):
         for name, value in ours.items():
-            yield from differences(f"{place}.{name}", value, stated.get(name))
+            yield from unequal(f"{place}.{name}", value, stated.get(name))
     elif ours != stated:
         numbers = isinstance(ours, float) and isinstance(stated, int | float)
         if not numbers or abs(ours - stated) > max(1e-9 * abs(ours), 1e-14):
             yield f"{place}: stated {stated}, recomputed {ours}"
 
 
-def check(release: Path) -> tuple[object, list[str]]:
+def recompute(release: Path) -> tuple[object, list[str]]:
     """Return the recomputed figures of a release, and a line for each one that differs."""
     manifest = json.loads((release / "manifest.json").read_bytes())
     if "evidence.json" not in manifest["files"]:
@@ -369,7 +410,7 @@ def check(release: Path) -> tuple[object, list[str]]:
         derived = derive(manifest, json.loads(content))
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         return {}, [f"evidence.json: nothing can be recomputed from it ({error!r})"]
-    return derived, list(differences("manifest", derived, manifest))
+    return derived, list(unequal("manifest", derived, manifest))
 
 
 def leaves(derived: object) -> int:
@@ -380,6 +421,6 @@ def leaves(derived: object) -> int:
 
 
 if __name__ == "__main__":
-    figures, different = check(Path(sys.argv[1]))
+    figures, different = recompute(Path(sys.argv[1]))
     print(different[0] if different else f"ok: {leaves(figures)} figures are those of the evidence")
     sys.exit(bool(different))

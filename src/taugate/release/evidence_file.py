@@ -76,7 +76,7 @@ class QuestionEvidence:
 
 
 @dataclass(frozen=True)
-class Evidence:
+class EvidenceFile:
     """The content of evidence.json.
 
     Attributes:

@@ -249,6 +249,8 @@ class MetricsRecord(Record):
         coe: Correct overlap (COE), see `drift/signals.py`.
         roe: Random overlap (ROE), see `drift/signals.py`; None if random documents cannot be scored.
         kept_fraction: Share of results that the policy keeps.
+        nauc: Normalised area under the abstention curve of the NDCG by the best score, 1 for perfect abstention and 0
+            for none, as mteb's `nAUC_ndcg_at_K_max`; None if every query has the same NDCG.
         abstention: Empty answers.
     """
 
@@ -259,4 +261,5 @@ class MetricsRecord(Record):
     coe: Estimate
     roe: Estimate | None = None
     kept_fraction: float
+    nauc: float | None = None
     abstention: Abstention

@@ -1,4 +1,4 @@
-"""Folders of a release, each written and opened here."""
+"""Folders of a release, each written and opened here: encoders, corpus, models and second stage."""
 
 import filecmp
 import logging

@@ -1,7 +1,6 @@
 """Golden queries and results are searched again, to tell whether encoder, index or retriever are still the same.
 
-Golden questions of a run: calibration queries with their results, to tell whether the retriever is still the same. A
-threshold says nothing about the scores of another retriever: another model, another analyser, another k of a fusion.
+A threshold says nothing about the scores of another retriever: another model, another analyser, another k of a fusion.
 The same retriever gives the same documents the same scores, even if a few others were added.
 """
 

@@ -32,7 +32,10 @@ def processors(root: Path = CGROUP, process_groups: Path = _PROCESS_GROUPS) -> i
     # This is the minimum of the scheduler's mask and the quotas of the process's control groups. A fraction is left for
     # work other than encoding.
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min([allowed, *(int(quota) for quota in _quotas(root, process_groups))]))
+    unified, legacy = _groups(root, process_groups, "cpu")
+    quotas = [_read(folder / "cpu.max").split() for folder in unified]
+    quotas += [[_read(folder / f"cpu.cfs_{name}_us").strip() for name in ("quota", "period")] for folder in legacy]
+    return max(1, min([allowed, *(int(ratio) for quota in quotas if (ratio := _ratio(quota)) is not None)]))
 
 
 def memory_limit(root: Path = CGROUP, process_groups: Path = _PROCESS_GROUPS) -> int | None:
@@ -42,12 +45,6 @@ def memory_limit(root: Path = CGROUP, process_groups: Path = _PROCESS_GROUPS) ->
     texts += [_read(folder / "memory.limit_in_bytes") for folder in legacy]
     limits = [int(text) for text in texts if text.strip().isdigit()]
     return min((limit for limit in limits if limit < _NO_LIMIT), default=None)
-
-
-def _quotas(root: Path, process_groups: Path) -> list[float]:
-    unified, legacy = _groups(root, process_groups, "cpu")
-    quotas = [*map(_quota_v2, unified), *map(_quota_v1, legacy)]
-    return [quota for quota in quotas if quota is not None]
 
 
 def _groups(root: Path, process_groups: Path, controller: str) -> tuple[list[Path], list[Path]]:
@@ -65,14 +62,6 @@ def _upwards(root: Path, path: str) -> list[Path]:
     """Return a group's folder and its parents, as the smallest quota applies; in a container the root is the group."""
     folder = root / path.lstrip("/")
     return [root, *(parent for parent in (folder, *folder.parents) if root in parent.parents)]
-
-
-def _quota_v2(folder: Path) -> float | None:
-    return _ratio(_read(folder / "cpu.max").split())
-
-
-def _quota_v1(folder: Path) -> float | None:
-    return _ratio([_read(folder / name).strip() for name in ("cpu.cfs_quota_us", "cpu.cfs_period_us")])
 
 
 def _ratio(numbers: list[str]) -> float | None:

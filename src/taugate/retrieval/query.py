@@ -1,11 +1,8 @@
 """A query and its answer: the results kept from the top-K, or the reason for none, and what explains one document.
 
-Why a reply cannot be compared with the calibration, and exploration, which shows some results below the threshold.
-Labels, drift detection, explanations and clients read this reason, and guess nothing from what a reply lacks.
-
-Exploration shows a few results below the threshold, so that users can tell whether the threshold drops answers. The
-results are chosen by a hash of release, query and result instead of a random draw. The same query shows the same
-results until the next release, so that caches and replicas agree.
+Labels, drift detection, explanations and clients read why a reply cannot be compared with the calibration, and guess
+nothing from what a reply lacks. Exploration shows a few results below the threshold, so that users can tell whether the
+threshold drops answers, chosen by a hash of release, query and result: caches and replicas agree.
 """
 
 import hashlib

@@ -15,24 +15,13 @@ from taugate.release.manifest import Manifest
 from taugate.release.names import INDEX
 from taugate.release.queries import Reference
 from taugate.release.verify import TrustedKeys, check_optional_files, verify_searchable
-from taugate.retrieval import golden
+from taugate.retrieval import folders, golden
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import Documents
 from taugate.retrieval.encoder.encoder import EndpointAccess, ExportedEncoder, RequestedPrecision
 from taugate.retrieval.engines.corpus import EngineCorpus
 from taugate.retrieval.engines.engine import EngineAccess
-from taugate.retrieval.folders import (
-    Corpus,
-    CorpusFolder,
-    EncoderFolder,
-    ModelsFolder,
-    OpenReranker,
-    RerankerFolder,
-    encoder_folders,
-    own_vectors,
-    read_policy,
-)
-from taugate.retrieval.index.top_k import Fields, Index
+from taugate.retrieval.index.top_k import Fields
 from taugate.retrieval.rerank.endpoint import reranker_endpoint
 from taugate.retrieval.retriever import Retriever
 from taugate.retrieval.vectors import Projection
@@ -88,7 +77,7 @@ def load(  # noqa: PLR0913, PLR0917 (what a release names may be elsewhere)
     trusted: TrustedKeys | None = None,
     engine: EngineAccess = EngineAccess(),  # noqa: B008 (frozen)
     endpoint: EndpointAccess | None = None,
-    open_reranker: OpenReranker = reranker_endpoint,
+    open_reranker: folders.OpenReranker = reranker_endpoint,
 ) -> Release:
     """Verify and open a release, then check that its golden queries score as recorded.
 
@@ -110,16 +99,16 @@ def load(  # noqa: PLR0913, PLR0917 (what a release names may be elsewhere)
     """
     manifest = verify_searchable(release, trusted)
     check_optional_files(release, manifest)
-    corpus = CorpusFolder(release).open(manifest, engine)
+    corpus = folders.CorpusFolder(release).open(manifest, engine)
     with ExitStack() as resources:
         if corpus.engine is not None:
             resources.callback(corpus.engine.close)
-        second = RerankerFolder(release / RERANKER_FOLDER).open(manifest, corpus, threads, open_reranker)
+        second = folders.RerankerFolder(release / RERANKER_FOLDER).open(manifest, corpus, threads, open_reranker)
         if second is not None:
             resources.callback(second.close)
 
         def load_one(folder: Path) -> ExportedEncoder:
-            encoder = EncoderFolder(folder).open(manifest, threads, endpoint)
+            encoder = folders.EncoderFolder(folder).open(manifest, threads, endpoint)
             resources.callback(encoder.close)
             return encoder
 
@@ -130,16 +119,18 @@ def load(  # noqa: PLR0913, PLR0917 (what a release names may be elsewhere)
 def _open(
     release: Path,
     manifest: Manifest,
-    corpus: Corpus,
+    corpus: folders.Corpus,
     load_one: Callable[[Path], ExportedEncoder],
     precision: RequestedPrecision,
 ) -> Release:
     """Open the other parts of a release and check its golden queries."""
     index, first = corpus.index, manifest.first_stage
-    projection = _load_projection(release, manifest, index)
+    projection = None
+    if manifest.projection is not None:
+        projection = Projection.load(release / PROJECTION, manifest.encoder.dimension, index.dimension)
     folder = release if first is manifest else release / FIRST_STAGE_FOLDER
-    relevance, abstention = ModelsFolder(folder).open(first, corpus)
-    policy = read_policy(first)
+    relevance, abstention = folders.ModelsFolder(folder).open(first, corpus)
+    policy = folders.read_policy(first)
     reference = Reference.load(release / REFERENCE)
     if reference.top.shape[1] != min(policy.k, len(index)):
         raise ReleaseError(f"{release / REFERENCE}: is of another K than the policy; calibrate again")
@@ -166,8 +157,8 @@ def _open(
         return Release(manifest, retriever, corpus.documents, used, queries, reference, listed, corpus.engine)
 
     if not manifest.reads_texts:
-        return open_with(own_vectors(release, manifest))
-    *preferred, last = encoder_folders(release, manifest, precision)
+        return open_with(folders.own_vectors(release, manifest))
+    *preferred, last = folders.encoder_folders(release, manifest, precision)
     for folder in preferred:
         try:
             encoder = load_one(folder)
@@ -201,9 +192,3 @@ def _check_golden(
             f"{release}: {encoder.folder.name or GOLDEN} or {INDEX} cannot answer the golden queries ({reason}); "
             "calibrate again"
         ) from error
-
-
-def _load_projection(release: Path, manifest: Manifest, index: Index) -> Projection | None:
-    if manifest.projection is None:
-        return None
-    return Projection.load(release / PROJECTION, manifest.encoder.dimension, index.dimension)

@@ -31,16 +31,10 @@ _STAGING = ".writing-"
 
 
 class Store:
-    """The objects below a URL, by names with forward slashes.
+    """The objects below a URL such as s3://bucket/prefix, by names with forward slashes.
 
     The constructor and all methods raise StoreError if the store does not respond, and ReleaseError if it refuses.
-    Methods that read raise FileNotFoundError if there is no such object.
-
-    Attributes:
-        url: URL such as s3://bucket/prefix, without credentials.
-
-    Raises:
-        InputError: If the URL cannot be used.
+    Methods that read raise FileNotFoundError if there is no such object. A URL that cannot be used is an InputError.
     """
 
     def __init__(self, url: str) -> None:

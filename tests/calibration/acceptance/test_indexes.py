@@ -32,6 +32,7 @@ from taugate.retrieval.index.flat import FaissIndex, FlatIndex
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.query import Query
 from taugate.retrieval.reader import load
+from tests.calibration.commands import Printed
 from tests.vectors import unit
 
 N, D, QUERIES = 4000, 32, 1000
@@ -290,9 +291,7 @@ def test_rejected_index_is_recorded(sample: Path, encoder: Path, tmp_path: Path)
     assert "in use" not in page[page.index('id="gate"') : page.index('id="comparison"')].split("</table>")[0]
 
 
-def test_untrainable_index_is_refused_early(
-    sample: Path, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_untrainable_index_is_refused_early(sample: Path, encoder: Path, tmp_path: Path, capfd: Printed) -> None:
     assert calibrate(sample, tmp_path, encoder, "--index", "ivf-pq") == 2
     message = capfd.readouterr().err
     assert "--index ivf-pq" in message

@@ -11,14 +11,14 @@ from taugate.registry.catalog import current_id
 from taugate.release.layout import GOLDEN, LEXICAL, OUTCOMES, REFERENCE, REPORT
 from taugate.retrieval.index.hybrid import HybridIndex
 from taugate.retrieval.reader import load
-from tests.calibration.commands import Capture, arguments, refusal
+from tests.calibration.commands import Capture, Printed, arguments, refusal
 from tests.fake_encoder import write_fake_encoder
 
 DOCUMENTS, QUERIES = 40, 120
 
 
 @pytest.fixture
-def run(capfd: pytest.CaptureFixture[str]) -> Capture:
+def run(capfd: Printed) -> Capture:
     return Capture(capfd)
 
 
@@ -144,9 +144,7 @@ def test_cheaper_search_is_compared_with_the_same_score(tmp_path: Path, run: Cap
 
 
 @pytest.mark.parametrize("weight", ["0", "-1", "nan", "11"])
-def test_invalid_weight_is_refused(
-    sample: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], weight: str
-) -> None:
+def test_invalid_weight_is_refused(sample: Path, tmp_path: Path, capfd: Printed, weight: str) -> None:
     command = arguments(sample, tmp_path / "releases", tmp_path / "encoder", f"--lexical={weight}")
     message = refusal(command, tmp_path / "releases", capfd)
     assert message == f"--lexical {float(weight)}: give off, auto, or a weight above 0 and at most 10"

@@ -21,6 +21,7 @@ from taugate.release.layout import content_digest
 from taugate.retrieval.encoder import bert
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.reader import load
+from tests.calibration.commands import Printed
 from tests.calibration.export.test_export import WORDS, tokenizer
 from tests.fake_encoder import write_fake_encoder
 
@@ -114,7 +115,7 @@ def odd_model(kind: str, folder: Path) -> Path:
 
 
 def test_auto_with_static_encoder_records_both_precisions_as_not_possible(
-    sample: Path, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    sample: Path, encoder: Path, tmp_path: Path, capfd: Printed
 ) -> None:
     manifest = calibrate(sample, tmp_path, "--encoder", str(encoder), "--precision", "auto", "--verbose")
     assert [skipped["candidate"] for skipped in manifest["skipped"]] == ["bfloat16", "int8"]

@@ -30,6 +30,7 @@ from taugate.release.layout import PROJECTION
 from taugate.release.search_records import GateRecord, PairedLoss
 from taugate.retrieval.query import Query
 from taugate.retrieval.reader import load
+from tests.calibration.commands import Printed
 from tests.vectors import unit
 
 D, DOCUMENTS, QUERIES = 32, 120, 90
@@ -119,7 +120,7 @@ def test_sequence_ends_at_first_candidate_that_is_not_accepted() -> None:
 
 
 def test_settings_file_takes_a_projection_that_loses(
-    sample: Path, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    sample: Path, encoder: Path, tmp_path: Path, capfd: Printed
 ) -> None:
     file = tmp_path / "settings.toml"
     file.write_text('accept = ["projection"]\n', encoding="utf-8")
@@ -148,7 +149,7 @@ def test_settings_file_takes_a_projection_that_loses(
     ],
 )
 def test_settings_file_that_is_wrong_is_refused(
-    sample: Path, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], text: str | None, said: str
+    sample: Path, encoder: Path, tmp_path: Path, capfd: Printed, text: str | None, said: str
 ) -> None:
     file = tmp_path / "settings.toml"
     if text is not None:
@@ -231,9 +232,7 @@ def test_missing_projection_fails_to_load(projected: Path, tmp_path: Path) -> No
         load(copy)
 
 
-def test_rejected_projections_are_recorded(
-    sample: Path, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_rejected_projections_are_recorded(sample: Path, encoder: Path, tmp_path: Path, capfd: Printed) -> None:
     assert calibrate(sample, tmp_path, encoder, "--projection", "auto") == 0
     manifest = manifest_of(tmp_path)
     assert len(manifest["gate"]) == 22, "two kinds from 1 to .5, and two from .9"
@@ -270,7 +269,7 @@ def test_same_command_gives_same_digest(projected: Path, sample: Path, encoder: 
     ],
 )
 def test_invalid_projection_options_are_refused(
-    sample: Path, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], options: list[str], said: str
+    sample: Path, encoder: Path, tmp_path: Path, capfd: Printed, options: list[str], said: str
 ) -> None:
     assert calibrate(sample, tmp_path / "r", encoder, *options) == 2
     (line,) = [line for line in capfd.readouterr().err.splitlines() if line.startswith("taugate: ")]

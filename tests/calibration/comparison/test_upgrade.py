@@ -10,6 +10,7 @@ from taugate.calibration.comparison.upgrade import Upgrade, threshold_that_keeps
 from taugate.cli import main as cli
 from taugate.registry.catalog import find, release_ids
 from taugate.retrieval.gate import Gate
+from tests.calibration.commands import Printed
 from tests.runs import Found, dense_results, write_json
 
 Calibrate = Callable[[str, Sequence[Found]], Path]
@@ -36,7 +37,7 @@ def calibrate(sample: Path, tmp_path: Path) -> Calibrate:
 
 
 def test_new_scale_has_an_equivalent_threshold(
-    calibrate: Calibrate, results: list[Found], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    calibrate: Calibrate, results: list[Found], tmp_path: Path, capfd: Printed
 ) -> None:
     old = calibrate("old", results)
     new = calibrate("new", [replace(found, scores=[0.5 * score for score in found.scores]) for found in results])

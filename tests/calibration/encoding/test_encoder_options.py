@@ -28,7 +28,7 @@ from taugate.release.encoder import CONFIG, MODEL, EncoderConfig
 from taugate.release.golden import TOLERANCE
 from taugate.retrieval.encoder.encoder import KEY_FILE, ExportedEncoder
 from taugate.retrieval.reader import load
-from tests.calibration.commands import Capture, small
+from tests.calibration.commands import Capture, Printed, small
 from tests.calibration.export.architectures import EXPORTED, model_folder
 from tests.embedding_server import EmbeddingServer, embedding_server
 from tests.fake_encoder import MAX_LENGTH, write_fake_encoder
@@ -89,7 +89,7 @@ def test_encoder_fit_names_trained_similarity(folder: Path, tmp_path: Path) -> N
     assert said.startswith("the encoder fake was trained for the dot product and does not normalize its vectors")
 
 
-def test_calibrate_records_unread_texts(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_calibrate_records_unread_texts(folder: Path, tmp_path: Path, capsys: Printed) -> None:
     data = write_data(tmp_path / "data", [*KNOWN, *THAI], KNOWN[:35])
     assert (
         cli.main(["calibrate", str(data), "--verbose", "--releases", str(tmp_path / "r"), "--encoder", str(folder)])
@@ -240,7 +240,7 @@ def test_long_query_is_truncated_like_by_tokenizer(tmp_path: Path) -> None:
     assert encoder.encode(["a" * 5000], "query").shape == (1, 32)
 
 
-def test_calibration_and_report_say_how_texts_begin(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_calibration_and_report_say_how_texts_begin(tmp_path: Path, capfd: Printed) -> None:
     data, encoder = small(tmp_path, 60)
     options = ("--query-prompt", "query: ", "--document-prompt", "passage: ", "--max-length", "40")
     _, manifest, said = Capture(capfd)(data, tmp_path / "releases", encoder, *options)
@@ -316,7 +316,7 @@ def manifest_of(release: Path) -> dict[str, Any]:
 
 
 def test_same_weights_behind_endpoint_give_same_release(
-    part: Path, encoder: Path, tmp_path: Path, server: EmbeddingServer, capsys: pytest.CaptureFixture[str]
+    part: Path, encoder: Path, tmp_path: Path, server: EmbeddingServer, capsys: Printed
 ) -> None:
     assert calibrate(part, tmp_path / "behind", server, "--yes") == 0
     assert f"tokens, will be sent to {server.url} (m)" in capsys.readouterr().err
@@ -334,7 +334,7 @@ def test_same_weights_behind_endpoint_give_same_release(
 
 
 def test_nothing_is_sent_without_confirmation(
-    part: Path, tmp_path: Path, server: EmbeddingServer, capsys: pytest.CaptureFixture[str]
+    part: Path, tmp_path: Path, server: EmbeddingServer, capsys: Printed
 ) -> None:
     assert calibrate(part, tmp_path / "releases", server) == 2
     assert "nothing was sent: add --yes to send the texts to the endpoint" in capsys.readouterr().err
@@ -343,7 +343,7 @@ def test_nothing_is_sent_without_confirmation(
 
 
 def test_interrupted_calibration_does_not_send_texts_twice(
-    part: Path, tmp_path: Path, server: EmbeddingServer, capsys: pytest.CaptureFixture[str]
+    part: Path, tmp_path: Path, server: EmbeddingServer, capsys: Printed
 ) -> None:
     server.faults = [None] * 16 + [status(402)] * 4
     assert calibrate(part, tmp_path / "releases", server, "--yes") == 2
@@ -376,7 +376,7 @@ def test_changed_model_is_refused_at_load_and_does_not_share_vectors(
 
 
 def test_noisy_endpoint_has_larger_tolerance_or_is_refused(
-    part: Path, tmp_path: Path, server: EmbeddingServer, capsys: pytest.CaptureFixture[str]
+    part: Path, tmp_path: Path, server: EmbeddingServer, capsys: Printed
 ) -> None:
     exact, rng = server.encode, np.random.default_rng(0)
     server.encode = lambda texts: (v := exact(texts)) + rng.normal(0, 3e-4, v.shape)
@@ -420,7 +420,7 @@ def test_update_sends_only_new_documents_and_key_is_nowhere(
     ],
 )
 def test_option_that_does_not_fit_is_one_message(
-    options: list[str], message: str, part: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    options: list[str], message: str, part: Path, tmp_path: Path, capsys: Printed
 ) -> None:
     assert main(["calibrate", str(part), "--releases", str(tmp_path), *options]) == 2
     assert message in capsys.readouterr().err

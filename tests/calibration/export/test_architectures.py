@@ -13,6 +13,7 @@ from taugate.calibration.export.weights import quantize
 from taugate.errors import EncoderError
 from taugate.release.encoder import MODEL
 from taugate.retrieval.encoder.encoder import ExportedEncoder
+from tests.calibration.commands import Printed
 from tests.calibration.export.architectures import EXPORTED, LAST_TOKEN, MAX_TOKENS, REFUSED, model_folder
 
 pytestmark = pytest.mark.model
@@ -106,7 +107,7 @@ def test_architecture_with_a_long_window_equals_pytorch(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", REFUSED)
-def test_architecture_not_exportable_is_named(name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_architecture_not_exportable_is_named(name: str, tmp_path: Path, capfd: Printed) -> None:
     config_class, parameters, reason = REFUSED[name]
     folder = model_folder(tmp_path, config_class, parameters)
     capfd.readouterr()

@@ -23,6 +23,7 @@ from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.query import Query
 from taugate.retrieval.reader import load
 from taugate.retrieval.retriever import Retriever
+from tests.calibration.commands import Printed
 from tests.release.test_hostile_release import forge
 from tests.sample_part import write_part
 
@@ -145,9 +146,7 @@ def accepted(brief: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.model
-def test_accepted_int8_is_served(
-    brief: Path, accepted: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_accepted_int8_is_served(brief: Path, accepted: Path, tmp_path: Path, capfd: Printed) -> None:
     manifest = json.loads((accepted / "manifest.json").read_bytes())
     int8, projection = manifest["gate"]
     assert (int8["kind"], int8["candidate"], int8["admitted"]) == ("precision", "int8", True)
@@ -231,9 +230,7 @@ def test_rejected_int8_keeps_float32(brief: Path, tmp_path: Path) -> None:
     assert len(digests) == 1
 
 
-def test_encoder_without_layers_has_no_int8(
-    sample: Path, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_encoder_without_layers_has_no_int8(sample: Path, encoder: Path, tmp_path: Path, capfd: Printed) -> None:
     assert calibrate(sample, tmp_path / "r", "--encoder", str(encoder), "--precision", "int8") == 2
     (line,) = [line for line in capfd.readouterr().err.splitlines() if line.startswith("taugate: ")]
     assert "nothing to quantise to int8; leave out --precision" in line

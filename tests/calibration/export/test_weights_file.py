@@ -18,7 +18,7 @@ from taugate.release.encoder import DATA, LAYOUT, MODEL
 from taugate.release.verify import verify
 from taugate.retrieval.encoder.bert import processor_path
 from taugate.retrieval.encoder.encoder import ExportedEncoder
-from tests.calibration.commands import Capture, small
+from tests.calibration.commands import Capture, Printed, small
 from tests.calibration.export.architectures import EXPORTED, model_folder, transformer_folder
 
 BERT = "BERT (bge, gte, MiniLM)"
@@ -67,7 +67,7 @@ def test_separate_weights_are_quantised(separate: Path, tmp_path: Path) -> None:
     assert (int8 * expected).sum(axis=1).min() > 0.99
 
 
-def test_release_lists_separate_weights(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_release_lists_separate_weights(tmp_path: Path, capfd: Printed) -> None:
     data, encoder = small(tmp_path, 60)
     graph = onnx.load(encoder / MODEL)
     (encoder / MODEL).unlink()

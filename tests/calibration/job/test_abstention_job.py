@@ -15,7 +15,7 @@ from taugate.registry.catalog import current_id
 from taugate.release.layout import content_digest
 from taugate.retrieval.query import Query
 from taugate.retrieval.reader import load
-from tests.calibration.commands import Capture, arguments, refusal, small
+from tests.calibration.commands import Capture, Printed, arguments, refusal, small
 from tests.fake_encoder import write_fake_encoder
 
 ASKED = ("--max-answered", "0.2", "--max-empty", "0.2")
@@ -136,9 +136,7 @@ def test_missing_labels_are_counted(plain: tuple[Path, Path], near: Path, tmp_pa
     assert "--max-answered 0.01 takes 368 certifying unanswerable queries, and there are " in error
 
 
-def test_no_unanswerable_queries_are_refused(
-    plain: tuple[Path, Path], tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_no_unanswerable_queries_are_refused(plain: tuple[Path, Path], tmp_path: Path, capfd: Printed) -> None:
     data, encoder = plain
     message = refusal(arguments(data, tmp_path / "r", encoder, "--max-answered", "0.2"), tmp_path / "r", capfd)
     assert message.startswith("--max-answered 0.2: the split test has no unanswerable queries")

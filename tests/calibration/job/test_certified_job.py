@@ -16,7 +16,7 @@ from taugate.release.layout import RELEVANCE, content_digest
 from taugate.release.queries import threshold_curve
 from taugate.retrieval.query import Query
 from taugate.retrieval.reader import load
-from tests.calibration.commands import Capture, arguments, small
+from tests.calibration.commands import Capture, Printed, arguments, small
 
 EXPECTED = ("--max-loss", "0.05", "--guarantee", "expected-loss")
 
@@ -300,9 +300,7 @@ def test_ndcg_certificate_is_limited_to_k(sample: Path, encoder: Path, tmp_path:
 # Two releases beside each other.
 
 
-def test_diff_of_policies_has_no_difference(
-    releases: Path, certified: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_diff_of_policies_has_no_difference(releases: Path, certified: Path, tmp_path: Path, capfd: Printed) -> None:
     folder, old, new = tmp_path / "r", current_id(releases), current_id(certified)
     for source, name in ((releases, old), (certified, new)):
         shutil.copytree(source / name, folder / name)

@@ -20,7 +20,7 @@ from taugate.retrieval.golden import is_answered
 from taugate.retrieval.index.approximate import load_index
 from taugate.retrieval.reader import Release, load
 from taugate.service.drift.analysis import Canary
-from tests.calibration.commands import Capture, arguments, refusal, small
+from tests.calibration.commands import Capture, Printed, arguments, refusal, small
 from tests.calibration.job.test_oracle import compare
 from tests.fake_encoder import write_fake_encoder
 from tests.oracle import transcribe
@@ -79,7 +79,7 @@ def write_qrels(data: Path, split: str, rows: list[tuple[str, str]]) -> None:
 
 
 @pytest.fixture
-def calibrated(corpus: tuple[Path, Path], tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Calibrated:
+def calibrated(corpus: tuple[Path, Path], tmp_path: Path, capfd: Printed) -> Calibrated:
     _, manifest, _ = Capture(capfd)(corpus[0], tmp_path / "releases", corpus[1], *SETTINGS)
     return Calibrated(*corpus, tmp_path / "releases", manifest)
 
@@ -115,7 +115,7 @@ def test_random_documents_are_passages(calibrated: Calibrated) -> None:
 @pytest.mark.parametrize("more", [[], ["--max-loss", "0.3", "--policy", "similarity", "--metric", "ndcg"]])
 @pytest.mark.slow
 def test_document_label_equals_best_chunk_label(
-    calibrated: Calibrated, tmp_path: Path, capfd: pytest.CaptureFixture[str], more: list[str]
+    calibrated: Calibrated, tmp_path: Path, capfd: Printed, more: list[str]
 ) -> None:
     questions, passages, correct = vectors(calibrated)
     pairs = zip(questions, correct, strict=True)
@@ -186,7 +186,7 @@ RECORDS = [
 
 
 @pytest.fixture
-def run(capfd: pytest.CaptureFixture[str]) -> Capture:
+def run(capfd: Printed) -> Capture:
     return Capture(capfd)
 
 
@@ -228,7 +228,7 @@ def test_damaged_metadata_is_detected(tmp_path: Path, run: Capture) -> None:
         verify(release)
 
 
-def test_too_many_field_names_are_rejected(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_too_many_field_names_are_rejected(tmp_path: Path, capfd: Printed) -> None:
     data, encoder = small(tmp_path, 150)
     with_metadata(data, [{f"{row}-{name}": 1 for name in range(5)} for row in range(60)])
     said = refusal(arguments(data, tmp_path / "r", encoder), tmp_path / "r", capfd)

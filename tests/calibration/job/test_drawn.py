@@ -15,7 +15,7 @@ from taugate.evidence.rules import ThresholdRule
 from taugate.release.layout import REPORT
 from taugate.release.summary import summary_lines
 from taugate.release.verify import verify
-from tests.calibration.commands import Capture, arguments, failure, repeat_first, small
+from tests.calibration.commands import Capture, Printed, arguments, failure, repeat_first, small
 
 OPTIONS = ("--max-loss", "0.05", "--holdout", "0", "--refuse", "off", "--policy", "similarity", "--no-promote")
 ASSUMED = 'drawn = "queries" certifies more'
@@ -155,14 +155,14 @@ REFUSED = [
 
 @pytest.mark.parametrize(("more", "says"), REFUSED)
 def test_contradicting_options_are_refused(
-    more: list, says: str, uneven: tuple[Path, Path], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    more: list, says: str, uneven: tuple[Path, Path], tmp_path: Path, capfd: Printed
 ) -> None:
     asked = arguments(uneven[0], tmp_path / "r", uneven[1], "--count-at-most", "2", *more)
     assert failure(asked, capfd).startswith(says)
 
 
 @pytest.mark.parametrize("cap", ["0", "-1"])
-def test_invalid_cap_is_refused(cap: str, sample: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_invalid_cap_is_refused(cap: str, sample: Path, tmp_path: Path, capfd: Printed) -> None:
     asked = arguments(sample, tmp_path / "r", tmp_path, f"--count-at-most={cap}")
     assert failure(asked, capfd) == f"--count-at-most {cap}: give a whole number of 1 or more, or auto"
     assert cli.main([*asked, "--count-at-most", "some"]) == 2

@@ -15,7 +15,7 @@ from taugate.data.generation.generate import generate_crops
 from taugate.registry.catalog import current_id
 from taugate.release.manifest import Manifest
 from taugate.retrieval.reader import load
-from tests.calibration.commands import Capture, arguments, refusal, small
+from tests.calibration.commands import Capture, Printed, arguments, refusal, small
 
 HEADER = "query-id\tcorpus-id\tscore"
 
@@ -115,7 +115,7 @@ def test_few_misses_use_labels_alone(tmp_path: Path, cropped: Path, encoder: Pat
 
 
 def test_query_weights_change_estimates(
-    tmp_path: Path, cropped: Path, encoder: Path, calibrate: Capture, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, cropped: Path, encoder: Path, calibrate: Capture, capfd: Printed
 ) -> None:
     data = judged(cropped, tmp_path, 50)
     _, plain, _ = calibrate(data, tmp_path / "plain", encoder, "--labels", "human")
@@ -238,14 +238,12 @@ def test_too_few_labels_give_no_threshold(tmp_path: Path, cropped: Path, encoder
     ],
 )
 def test_incompatible_label_options_are_rejected(
-    tmp_path: Path, sample: Path, encoder: Path, capfd: pytest.CaptureFixture[str], options: list[str], message: str
+    tmp_path: Path, sample: Path, encoder: Path, capfd: Printed, options: list[str], message: str
 ) -> None:
     assert message in refusal(arguments(sample, tmp_path / "r", encoder, *options), tmp_path / "r", capfd)
 
 
-def test_generated_judgements_alone_are_rejected(
-    tmp_path: Path, cropped: Path, encoder: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_generated_judgements_alone_are_rejected(tmp_path: Path, cropped: Path, encoder: Path, capfd: Printed) -> None:
     data = judged(cropped, tmp_path, 1)
     write_qrels(data, "human", [*rows_of(data, "generated").values()][:10])
     message = refusal(arguments(data, tmp_path / "r", encoder, "--labels", "human"), tmp_path / "r", capfd)

@@ -23,6 +23,7 @@ from taugate.cli import main as cli
 from taugate.registry.catalog import current_id, release_ids
 from taugate.release.layout import content_digest
 from taugate.release.verify import verify
+from tests.calibration.commands import Printed
 from tests.fake_encoder import DIMENSION
 
 
@@ -57,7 +58,7 @@ def test_digest_ignores_cache(sample: Path, encoder: Path, tmp_path: Path, fresh
 
 @pytest.mark.slow
 def test_changed_corpus_encodes_new_texts(
-    sample: Path, encoder: Path, tmp_path: Path, fresh_cache: Path, capfd: pytest.CaptureFixture[str]
+    sample: Path, encoder: Path, tmp_path: Path, fresh_cache: Path, capfd: Printed
 ) -> None:
     changed = shutil.copytree(sample, tmp_path / "changed")
     lines = (changed / "corpus.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
@@ -75,7 +76,7 @@ def test_changed_corpus_encodes_new_texts(
 
 
 def test_broken_cache_is_ignored(
-    sample: Path, encoder: Path, tmp_path: Path, fresh_cache: Path, capfd: pytest.CaptureFixture[str]
+    sample: Path, encoder: Path, tmp_path: Path, fresh_cache: Path, capfd: Printed
 ) -> None:
     assert calibrate(sample, tmp_path / "r", encoder) == 0
     (database,) = fresh_cache.rglob("*.sqlite")
@@ -86,7 +87,7 @@ def test_broken_cache_is_ignored(
 
 
 def test_invalid_cached_vectors_are_ignored(
-    sample: Path, encoder: Path, tmp_path: Path, fresh_cache: Path, capfd: pytest.CaptureFixture[str]
+    sample: Path, encoder: Path, tmp_path: Path, fresh_cache: Path, capfd: Printed
 ) -> None:
     assert calibrate(sample, tmp_path / "r", encoder) == 0
     (database,) = fresh_cache.rglob("*.sqlite")
@@ -100,9 +101,7 @@ def test_invalid_cached_vectors_are_ignored(
     assert digests(tmp_path / "s") == digests(tmp_path / "r")
 
 
-def test_truncated_documents_are_counted(
-    sample: Path, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_truncated_documents_are_counted(sample: Path, encoder: Path, tmp_path: Path, capfd: Printed) -> None:
     assert calibrate(sample, tmp_path, encoder, "--json") == 0
     out, error = capfd.readouterr()
     truncated = json.loads(out)["manifest"]["data"]["truncated_documents"]
@@ -127,9 +126,7 @@ def test_no_promote_keeps_current_release(sample: Path, encoder: Path, tmp_path:
     assert verify(tmp_path / other).parent == first
 
 
-def test_unanswerable_queries_measure_abstention(
-    sample: Path, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_unanswerable_queries_measure_abstention(sample: Path, encoder: Path, tmp_path: Path, capfd: Printed) -> None:
     asked = shutil.copytree(sample, tmp_path / "data")
     with (asked / "queries.jsonl").open("a", encoding="utf-8") as queries:
         queries.write(json.dumps({"_id": "u", "text": "zzz yyy xxx"}) + "\n")

@@ -13,6 +13,7 @@ import pytest
 from taugate.registry.catalog import current_id, release_ids
 from taugate.release.verify import verify
 from taugate.retrieval.reader import load
+from tests.calibration.commands import Printed
 
 pytestmark = pytest.mark.slow
 
@@ -68,7 +69,7 @@ def test_terminated_calibration_removes_temporary_files(
 
 
 def test_full_disk_writes_no_release(
-    sample: Path, encoder: Path, releases: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    sample: Path, encoder: Path, releases: Path, tmp_path: Path, capfd: Printed
 ) -> None:
     """Files may not grow beyond a limit, as on a full disk; what was current still is."""
     copy = shutil.copytree(releases, tmp_path / "releases")

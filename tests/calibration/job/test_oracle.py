@@ -10,12 +10,13 @@ from taugate.cli import main as cli
 from taugate.release.layout import ENCODER_FOLDER
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.index.approximate import load_index
+from tests.calibration.commands import Printed
 from tests.oracle import Oracle, transcribe
 
 TOLERANCE = 1e-9
 
 
-def calibrate(capfd: pytest.CaptureFixture[str], *arguments: str) -> dict:
+def calibrate(capfd: Printed, *arguments: str) -> dict:
     assert cli.main(["calibrate", *arguments, "--lexical", "off", "--refuse", "off", "--json"]) == 0
     return json.loads(capfd.readouterr().out)
 
@@ -53,7 +54,7 @@ def compare(manifest: dict, oracle: Oracle) -> None:
 
 @pytest.mark.parametrize(("k", "seed"), [(1, 0), (5, 0), (5, 1), (20, 2)])
 def test_sample_matches_reference_implementation(
-    sample: Path, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], k: int, seed: int
+    sample: Path, encoder: Path, tmp_path: Path, capfd: Printed, k: int, seed: int
 ) -> None:
     settings = ["--k", str(k), "--seed", str(seed), "--bootstraps", "60", "--sample-size", "50", "--holdout", "0"]
     result = calibrate(capfd, str(sample), "--releases", str(tmp_path), "--encoder", str(encoder), *settings)
@@ -61,9 +62,7 @@ def test_sample_matches_reference_implementation(
     compare(result["manifest"], transcribe(questions, documents, correct, k=k, m=60, l=50, seed=seed))
 
 
-def test_holdout_matches_reference_implementation(
-    sample: Path, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_holdout_matches_reference_implementation(sample: Path, encoder: Path, tmp_path: Path, capfd: Printed) -> None:
     result = calibrate(capfd, str(sample), "--releases", str(tmp_path), "--encoder", str(encoder), "--bootstraps", "40")
     questions, documents, correct = read_queries(sample, Path(result["path"]))
     n, k, m, l = len(questions), 5, 40, 100  # noqa: E741

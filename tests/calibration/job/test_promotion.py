@@ -22,7 +22,7 @@ from taugate.registry import history
 from taugate.registry.catalog import current_id, release_ids
 from taugate.registry.history import CALIBRATION_LOCK, calibration_lock
 from taugate.release.encoder import MODEL
-from tests.calibration.commands import arguments, refusal, small
+from tests.calibration.commands import Printed, arguments, refusal, small
 from tests.fake_encoder import write_fake_encoder
 
 
@@ -40,7 +40,7 @@ def texts(sample: Path) -> list[str]:
     return (sample / "corpus.jsonl").read_text(encoding="utf-8").splitlines()
 
 
-def failure(arguments: list[str], capfd: pytest.CaptureFixture[str]) -> str:
+def failure(arguments: list[str], capfd: Printed) -> str:
     capfd.readouterr()
     assert cli.main(arguments) == 2
     printed = capfd.readouterr()
@@ -59,7 +59,7 @@ def test_named_encoder_may_replace_another(sample: Path, encoder: Path, another:
 
 
 def test_default_encoder_cannot_replace_another(
-    sample: Path, copy: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    sample: Path, copy: Path, capfd: Printed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is said before any work: nothing is exported, read or written."""
     monkeypatch.setattr(source, "_export", lambda *_: pytest.fail("exported"))
@@ -89,9 +89,7 @@ def test_no_promote_accepts_any_encoder(sample: Path, copy: Path, default: Path)
 
 
 @pytest.mark.slow
-def test_different_export_is_rejected(
-    sample: Path, tmp_path: Path, default: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_different_export_is_rejected(sample: Path, tmp_path: Path, default: Path, capfd: Printed) -> None:
     plain = ["calibrate", str(sample), "--releases", str(tmp_path / "r")]
     assert cli.main(plain) == 0
     assert cli.main(plain) == 0, "the same export"
@@ -107,7 +105,7 @@ def test_different_export_is_rejected(
 
 
 def test_refused_promotion_keeps_release(
-    sample: Path, encoder: Path, copy: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    sample: Path, encoder: Path, copy: Path, capfd: Printed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The work took long; its release is there, and named."""
     before = current_id(copy)
@@ -129,7 +127,7 @@ def test_refused_promotion_keeps_release(
 
 
 def test_concurrent_calibration_is_rejected(
-    sample: Path, encoder: Path, copy: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    sample: Path, encoder: Path, copy: Path, tmp_path: Path, capfd: Printed
 ) -> None:
     before = sorted(path.name for path in copy.iterdir())
     with calibration_lock(copy):
@@ -150,9 +148,7 @@ def holder(copy: Path) -> str:
 
 
 @pytest.mark.slow
-def test_killed_calibration_releases_lock(
-    sample: Path, encoder: Path, copy: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_killed_calibration_releases_lock(sample: Path, encoder: Path, copy: Path, capfd: Printed) -> None:
     command = [sys.executable, "-m", "taugate", *arguments(sample, copy, encoder, "--seed", "1")]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         while not holder(copy):
@@ -184,9 +180,7 @@ SETTINGS = [
 
 
 @pytest.mark.parametrize("row", SETTINGS, ids=lambda row: " ".join(row[0]))
-def test_invalid_setting_is_rejected(
-    row: tuple, sample: Path, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_invalid_setting_is_rejected(row: tuple, sample: Path, encoder: Path, tmp_path: Path, capfd: Printed) -> None:
     more, named, says = row
     message = refusal(arguments(sample, tmp_path / "r", encoder, *more), tmp_path / "r", capfd)
     assert message.startswith(named)
@@ -194,7 +188,7 @@ def test_invalid_setting_is_rejected(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_too_few_queries_for_relevance_model(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_too_few_queries_for_relevance_model(tmp_path: Path, capfd: Printed) -> None:
     data, encoder = small(tmp_path, 29)
     asked = arguments(data, tmp_path / "r", encoder, "--policy", "probability", "--max-loss", "0.2", "--holdout", "0")
     message = refusal(asked, tmp_path / "r", capfd)
@@ -203,7 +197,7 @@ def test_too_few_queries_for_relevance_model(tmp_path: Path, capfd: pytest.Captu
 
 
 @pytest.mark.parametrize("policy", ["auto", "similarity"])
-def test_queries_without_hits(policy: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_queries_without_hits(policy: str, tmp_path: Path, capfd: Printed) -> None:
     data, encoder = small(tmp_path, 60)
     path = data / "qrels" / "test.tsv"
     header, *rows = path.read_text(encoding="utf-8").splitlines()
@@ -244,9 +238,7 @@ RULES = pytest.mark.parametrize("more", [[], ["--max-loss", "0.05"]], ids=["pape
 
 @RULES
 @pytest.mark.parametrize("weights", [one_direction, one_vector])
-def test_equal_scores_are_handled(
-    weights: Callable, more: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_equal_scores_are_handled(weights: Callable, more: list[str], tmp_path: Path, capfd: Printed) -> None:
     data, encoder = small(tmp_path, 100)
     with (data / "queries.jsonl").open("a", encoding="utf-8") as queries:  # texts of other lengths, other roundings
         queries.writelines(json.dumps({"_id": f"p{n}", "text": "word1 " * n}) + "\n" for n in range(1, 20))
@@ -259,7 +251,7 @@ def test_equal_scores_are_handled(
 
 
 @RULES
-def test_nan_embeddings_are_rejected(more: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_nan_embeddings_are_rejected(more: list[str], tmp_path: Path, capfd: Printed) -> None:
     data, encoder = small(tmp_path, 60)
 
     def one_word_is_nan(weights: np.ndarray) -> np.ndarray:

@@ -21,7 +21,7 @@ from taugate.retrieval.gate import Gate, ScoredResult
 from taugate.retrieval.golden import read_golden_results
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.words import query_terms
-from tests.calibration.commands import failure
+from tests.calibration.commands import Printed, failure
 from tests.runs import dense_results, fused_with_cosine, write_json, write_trec
 
 CORPUS_OPTIONS = ("--refuse", "off", "--lexical", "off")  # a run has neither
@@ -47,7 +47,7 @@ def calibrate_run(run: Path, data: Path, releases: Path, *more: str) -> list[str
     return ["calibrate-run", str(run), str(data / "qrels" / "test.tsv"), "--releases", str(releases), *more]
 
 
-def manifest(arguments: list[str], capfd: pytest.CaptureFixture[str]) -> dict:
+def manifest(arguments: list[str], capfd: Printed) -> dict:
     capfd.readouterr()
     assert cli.main([*arguments, "--json"]) in {0, 3, 4}
     return json.loads(capfd.readouterr().out)["manifest"]
@@ -60,12 +60,7 @@ def off_topic_run_of(run: Path, releases: Path) -> Path:
 
 
 def test_off_topic_run_gives_rho_of_corpus(
-    run: Path,
-    sample: Path,
-    encoder: Path,
-    tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    run: Path, sample: Path, encoder: Path, tmp_path: Path, capfd: Printed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A run has no texts, so it leaves out no question.
     monkeypatch.setattr(relevance, "seem_answered", lambda _, top, __: np.zeros(len(top), dtype=np.bool_))
@@ -89,7 +84,7 @@ def test_off_topic_run_gives_rho_of_corpus(
 
 @pytest.mark.parametrize("option", ["absent", "--refuse=off"])
 def test_run_without_rho_says_that_nothing_is_refused(
-    run: Path, sample: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], option: str
+    run: Path, sample: Path, tmp_path: Path, capfd: Printed, option: str
 ) -> None:
     copy = shutil.copy(run, tmp_path / "dense.jsonl")
     if option == "--refuse=off":
@@ -118,7 +113,7 @@ def test_missing_off_topic_run_is_bad_input(run: Path, sample: Path, tmp_path: P
     ids=" ".join,
 )
 def test_dense_run_gives_the_threshold_of_the_corpus_to_the_bit(
-    run: Path, sample: Path, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], options: tuple[str, ...]
+    run: Path, sample: Path, encoder: Path, tmp_path: Path, capfd: Printed, options: tuple[str, ...]
 ) -> None:
     calibrate = ["calibrate", str(sample), "--releases", str(tmp_path / "a"), "--encoder", str(encoder)]
     of_corpus = manifest([*calibrate, *CORPUS_OPTIONS, *options], capfd)
@@ -132,7 +127,7 @@ def test_dense_run_gives_the_threshold_of_the_corpus_to_the_bit(
 
 
 def test_trec_run_gives_the_release_of_the_json_run(
-    run: Path, sample: Path, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    run: Path, sample: Path, encoder: Path, tmp_path: Path, capfd: Printed
 ) -> None:
     trec = write_trec(tmp_path / "dense.txt", dense_results(sample, run.parent / "releases"))
     plain = manifest(calibrate_run(run, sample, tmp_path / "a"), capfd)
@@ -164,7 +159,7 @@ def test_release_of_a_run_has_no_encoder_index_or_random_scores(run_releases: Pa
 
 
 def test_lowest_grade_that_answers_is_recorded(
-    run: Path, sample: Path, run_releases: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    run: Path, sample: Path, run_releases: Path, tmp_path: Path, capfd: Printed
 ) -> None:
     """With every answer at grade 2, and the best other result of each query at grade 1."""
     (tmp_path / "qrels").mkdir()
@@ -194,7 +189,7 @@ def test_report_of_a_run_leaves_out_what_it_cannot_know(run_releases: Path) -> N
 
 
 def test_registry_commands_work_on_releases_of_runs(
-    run: Path, sample: Path, run_releases: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    run: Path, sample: Path, run_releases: Path, tmp_path: Path, capfd: Printed
 ) -> None:
     releases = shutil.copytree(run_releases, tmp_path / "releases")
     before = current_id(releases)
@@ -213,7 +208,7 @@ def test_registry_commands_work_on_releases_of_runs(
 
 
 def test_release_of_another_scorer_is_promoted_only_if_requested(
-    run: Path, sample: Path, releases: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    run: Path, sample: Path, releases: Path, tmp_path: Path, capfd: Printed
 ) -> None:
     copy = shutil.copytree(releases, tmp_path / "releases")
     command = calibrate_run(run, sample, copy)
@@ -224,7 +219,7 @@ def test_release_of_another_scorer_is_promoted_only_if_requested(
 
 @pytest.mark.parametrize("command", ["explain", "update"])
 def test_command_that_searches_says_that_a_run_has_no_documents(
-    sample: Path, run_releases: Path, capfd: pytest.CaptureFixture[str], command: str
+    sample: Path, run_releases: Path, capfd: Printed, command: str
 ) -> None:
     words = {"explain": ["a question", "d0"], "update": [str(sample)]}[command]
     assert cli.main([command, *words, "--releases", str(run_releases)]) == 2
@@ -245,15 +240,13 @@ def changed(run: Path, folder: Path, change: str) -> Path:
     return path
 
 
-def test_run_of_equal_scores_is_refused(
-    run: Path, sample: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_run_of_equal_scores_is_refused(run: Path, sample: Path, tmp_path: Path, capfd: Printed) -> None:
     message = failure(calibrate_run(changed(run, tmp_path, "equal"), sample, tmp_path / "releases"), capfd)
     assert "every score is 1, so no threshold can separate documents" in message
 
 
 def test_ranks_as_scores_get_a_warning_and_cannot_refuse_questions(
-    run: Path, sample: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    run: Path, sample: Path, tmp_path: Path, capfd: Printed
 ) -> None:
     command = calibrate_run(changed(run, tmp_path, "ranks"), sample, tmp_path / "releases", "--max-loss", "0.05")
     assert cli.main(command) == 0
@@ -261,7 +254,7 @@ def test_ranks_as_scores_get_a_warning_and_cannot_refuse_questions(
 
 
 def test_distances_give_the_kept_results_of_their_similarities(
-    run: Path, sample: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    run: Path, sample: Path, tmp_path: Path, capfd: Printed
 ) -> None:
     records = [json.loads(line) for line in run.read_text(encoding="utf-8").splitlines()]
     for record in records:
@@ -277,7 +270,7 @@ def test_distances_give_the_kept_results_of_their_similarities(
 
 
 def test_component_scores_restore_what_rank_fusion_throws_away(
-    run: Path, sample: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    run: Path, sample: Path, tmp_path: Path, capfd: Printed
 ) -> None:
     options = ("--policy", "probability", "--max-loss", "0.1", "--drawn", "queries")
     path = fused_with_cosine(run)
@@ -292,7 +285,7 @@ def test_component_scores_restore_what_rank_fusion_throws_away(
 
 @pytest.mark.parametrize("scores", ["logit", "distance"])
 def test_auto_considers_the_gap_for_scores_without_shares(
-    run: Path, sample: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], scores: str
+    run: Path, sample: Path, tmp_path: Path, capfd: Printed, scores: str
 ) -> None:
     records = [json.loads(line) for line in run.read_text(encoding="utf-8").splitlines()]
     for record in records:
@@ -320,7 +313,7 @@ def unanswered(tmp_path_factory: pytest.TempPathFactory, sample: Path, run: Path
 
 
 def test_limit_on_answers_is_certified_by_scores_of_results(
-    unanswered: tuple[Path, Path], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    unanswered: tuple[Path, Path], tmp_path: Path, capfd: Printed
 ) -> None:
     data, path = unanswered
     found = manifest(calibrate_run(path, data, tmp_path / "a", "--max-answered", "0.3"), capfd)
@@ -345,7 +338,7 @@ def with_words(run: Path, data: Path) -> Path:
 
 
 def test_component_scores_refuse_questions_that_ranks_cannot_tell_apart(
-    unanswered: tuple[Path, Path], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    unanswered: tuple[Path, Path], tmp_path: Path, capfd: Printed
 ) -> None:
     data, dense = unanswered
     options = ("--max-answered", "0.3")

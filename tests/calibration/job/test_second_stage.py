@@ -30,6 +30,7 @@ from taugate.retrieval.reader import load
 from taugate.retrieval.rerank.cross_encoder import CrossEncoder
 from taugate.retrieval.rerank.endpoint import reranker_endpoint
 from taugate.retrieval.rerank.late_interaction import LateInteraction, TokenEncoder, write_token_vectors
+from tests.calibration.commands import Printed
 from tests.calibration.update.corpora import mixed_changes, newer
 from tests.chunked_release import write_chunked_release
 from tests.fake_reranker import write_fake_reranker
@@ -203,7 +204,7 @@ def test_release_without_some_documents_keeps_both_thresholds_and_scores(
 
 
 def test_update_keeps_both_thresholds_and_scores_only_new_texts_again(
-    two_stages: Path, sample: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    two_stages: Path, sample: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Printed
 ) -> None:
     releases = tmp_path / "releases"
     shutil.copytree(two_stages.parent, releases)

@@ -16,6 +16,7 @@ from taugate.release.verify import verify_searchable
 from taugate.retrieval.query import Query
 from taugate.retrieval.reader import load
 from taugate.retrieval.rerank import stage
+from tests.calibration.commands import Printed
 from tests.calibration.job.test_second_stage import ANSWERS, FAQ, calibrate, manifest_of
 from tests.calibration.update.corpora import mixed_changes, newer
 from tests.rerank_server import RerankServer
@@ -72,7 +73,7 @@ def test_recalibration_keeps_an_endpoint_that_scores_alike(
 
 @pytest.mark.slow
 def test_recalibration_without_a_second_stage_that_helps_is_not_promoted(
-    server: RerankServer, sample: Path, encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    server: RerankServer, sample: Path, encoder: Path, tmp_path: Path, capsys: Printed
 ) -> None:
     assert calibrate(sample, encoder, tmp_path, "--rerank", "auto:endpoint") == 0
     before = find(tmp_path)

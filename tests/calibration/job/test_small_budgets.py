@@ -17,7 +17,7 @@ from taugate.registry import history
 from taugate.registry.catalog import current_id, release_ids
 from taugate.release.layout import REPORT
 from taugate.release.verify import verify
-from tests.calibration.commands import Capture, arguments, refusal, repeat_first, small
+from tests.calibration.commands import Capture, Printed, arguments, refusal, repeat_first, small
 
 CERTIFIED = ("--max-loss", "0.05")
 EVERY_QUERY = ("--holdout", "0", "--refuse", "off")
@@ -117,7 +117,7 @@ def test_many_labels_without_hits_are_not_promoted(tmp_path: Path, calibrate: Ca
 
 
 @pytest.mark.parametrize("more", [(), CERTIFIED], ids=["papers", "certified"])
-def test_unanswerable_labels_alone_are_rejected(more: tuple, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_unanswerable_labels_alone_are_rejected(more: tuple, tmp_path: Path, capfd: Printed) -> None:
     data, encoder = small(tmp_path, 40, grade=lambda row: 0)
     said = refusal(arguments(data, tmp_path / "r", encoder, *more), tmp_path / "r", capfd)
     assert "no query has a document with score 1 or more" in said
@@ -133,9 +133,7 @@ def test_single_document_corpus(tmp_path: Path, calibrate: Capture) -> None:
     assert current_id(tmp_path / "r") == manifest["release_id"]
 
 
-def test_provisional_release_does_not_replace_calibrated(
-    tmp_path: Path, calibrate: Capture, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_provisional_release_does_not_replace_calibrated(tmp_path: Path, calibrate: Capture, capfd: Printed) -> None:
     (tmp_path / "few").mkdir()
     few, _ = small(tmp_path / "few", 29)
     enough, encoder = small(tmp_path, 60)
@@ -169,9 +167,7 @@ CONTRADICTIONS = [
 
 
 @pytest.mark.parametrize(("more", "says"), CONTRADICTIONS)
-def test_force_conflicts_are_rejected(
-    more: list, says: str, sample: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_force_conflicts_are_rejected(more: list, says: str, sample: Path, tmp_path: Path, capfd: Printed) -> None:
     asked = arguments(sample, tmp_path / "r", tmp_path / "none", *more)
     assert refusal(asked, tmp_path / "r", capfd).startswith(says)
 

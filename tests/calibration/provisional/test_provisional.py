@@ -28,7 +28,7 @@ from taugate.registry.catalog import current_id
 from taugate.release.layout import REPORT
 from taugate.release.manifest import Manifest
 from taugate.release.records import MIN_QUERIES
-from tests.calibration.commands import Capture, small
+from tests.calibration.commands import Capture, Printed, small
 from tests.calibration.report.html_page import check
 
 # Generated queries have .2 more accuracy on average, and lose .02 less to τ.
@@ -133,7 +133,7 @@ def test_calibrated_release_omits_bias(tmp_path: Path, calibrate: Capture) -> No
 @pytest.mark.usefixtures("measured")
 @pytest.mark.parametrize("rule", [(), ("--max-accuracy-drop", "0.5")], ids=["none", "rule"])
 def test_provisional_release_replaces_no_calibrated(
-    tmp_path: Path, calibrate: Capture, capfd: pytest.CaptureFixture[str], rule: tuple[str, ...]
+    tmp_path: Path, calibrate: Capture, capfd: Printed, rule: tuple[str, ...]
 ) -> None:
     data, encoder = small(tmp_path, 60)
     releases = tmp_path / "r"

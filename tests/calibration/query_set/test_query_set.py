@@ -25,6 +25,7 @@ from taugate.policy.arrays import Float32
 from taugate.release.records import QuerySetRecord
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.vectors import pair_similarity
+from tests.calibration.commands import Printed
 from tests.vectors import unit
 
 
@@ -267,9 +268,7 @@ def test_chunks_do_not_change_diversity() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Could not find the number of physical cores")
-def test_topics_warn_of_nothing_on_bare_machine(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_topics_warn_of_nothing_on_bare_machine(monkeypatch: pytest.MonkeyPatch, capfd: Printed) -> None:
     monkeypatch.setattr(context, "physical_cores_cache", None)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setenv("PATH", "/nowhere")

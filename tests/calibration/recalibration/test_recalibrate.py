@@ -14,6 +14,7 @@ from taugate.cli import main as cli
 from taugate.registry import history, promotion
 from taugate.registry.catalog import current_id, release_ids, shadow_id
 from taugate.release.verify import verify_searchable
+from tests.calibration.commands import Printed
 from tests.calibration.update.corpora import garbled, mixed_changes, newer
 from tests.data.traffic_log import TrafficLog
 from tests.registry.conftest import copy, first
@@ -28,7 +29,7 @@ JOB = "taugate.calibration.recalibration.job"
 class Recalibrating:
     """The command: exit code, what --json prints, and stderr."""
 
-    def __init__(self, capfd: pytest.CaptureFixture[str], data: Path, releases: Path) -> None:
+    def __init__(self, capfd: Printed, data: Path, releases: Path) -> None:
         self.capfd, self.data, self.releases = capfd, data, releases
 
     @property
@@ -58,7 +59,7 @@ def relabelled(data: Path) -> Path:
 
 
 @pytest.fixture
-def recalibrate(sample: Path, copy: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Recalibrating:
+def recalibrate(sample: Path, copy: Path, tmp_path: Path, capfd: Printed) -> Recalibrating:
     """On a newer corpus, beside the release of the older one."""
     return Recalibrating(capfd, newer(sample, tmp_path / "zaragoza", mixed_changes), copy)
 
@@ -288,9 +289,7 @@ def test_invalid_state_file_is_rejected(recalibrate: Recalibrating, copy: Path) 
     assert "remove the file" in error
 
 
-def test_missing_current_release_explains_remedy(
-    sample: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_missing_current_release_explains_remedy(sample: Path, tmp_path: Path, capfd: Printed) -> None:
     code, _, error = Recalibrating(capfd, sample, tmp_path / "none")()
     assert code != 0
     assert "run `taugate calibrate" in error or "`taugate calibrate DATA --releases" in error

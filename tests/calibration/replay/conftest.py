@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from taugate.cli import main as cli
+from tests.calibration.commands import Printed
 from tests.calibration.replay.records import Service, day
 
 Command = Callable[..., dict]
@@ -33,7 +34,7 @@ def lines(releases: Path) -> list[dict]:
 
 
 @pytest.fixture
-def replayed(releases: Path, capsys: pytest.CaptureFixture[str]) -> Command:
+def replayed(releases: Path, capsys: Printed) -> Command:
     """What `taugate drift replay LOG… --json` prints."""
 
     def run(*arguments: object) -> dict:
@@ -47,7 +48,7 @@ def replayed(releases: Path, capsys: pytest.CaptureFixture[str]) -> Command:
 
 
 @pytest.fixture
-def refused(releases: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+def refused(releases: Path, capsys: Printed) -> Callable[..., str]:
     """The one sentence with which `taugate drift ACTION …` ends."""
 
     def run(*arguments: object, releases: Path = releases) -> str:

@@ -18,14 +18,13 @@ from taugate.drift.new_questions import MAX_GROUPS
 from taugate.drift.observations import hashed, query_key
 from taugate.drift.signals import Rules
 from taugate.release.layout import baseline_path
+from tests.calibration.commands import Printed
 from tests.calibration.replay.conftest import Command
 from tests.calibration.replay.records import DAY, START, Service, write
 from tests.service.drift.traffic import FastDriftService
 
 
-def test_replay_prints_alarms(
-    releases: Path, lines: list[dict], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_replay_prints_alarms(releases: Path, lines: list[dict], tmp_path: Path, capsys: Printed) -> None:
     log = write(tmp_path / "queries.log", lines)
     assert cli.main(["drift", "replay", str(log), "--releases", str(releases)]) == 0
     said = capsys.readouterr()
@@ -49,9 +48,7 @@ def test_replay_json_output(lines: list[dict], service: Service, tmp_path: Path,
     assert all(3000 < after <= 4200 for after in over.values())
 
 
-def test_unchanged_traffic_raises_no_alarm(
-    releases: Path, lines: list[dict], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_unchanged_traffic_raises_no_alarm(releases: Path, lines: list[dict], tmp_path: Path, capsys: Printed) -> None:
     start, end = (START + number * 18 for number in (2400, 3000))
     log = write(tmp_path / "queries.log", [line for line in lines if not start <= line["at"] < end])
     assert cli.main(["drift", "replay", str(log), "--releases", str(releases)]) == 0
@@ -119,7 +116,7 @@ def test_lines_of_other_releases_are_counted(
 
 
 @pytest.mark.slow
-def test_log_of_real_service_is_replayed(releases: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_log_of_real_service_is_replayed(releases: Path, tmp_path: Path, capsys: Printed) -> None:
     log = tmp_path / "queries.log"
     with FastDriftService(releases, TAUGATE_QUERY_LOG=str(log)) as service:
         service.ready()
@@ -158,7 +155,7 @@ def week(releases: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def learn(own: Path, capsys: pytest.CaptureFixture[str]) -> Learn:
+def learn(own: Path, capsys: Printed) -> Learn:
     def run(*arguments: object) -> tuple[str, str]:
         capsys.readouterr()
         assert cli.main(["drift", "baseline", *map(str, arguments), "--releases", str(own)]) == 0
@@ -384,7 +381,7 @@ def test_replay_names_new_questions_under_alarm(asked: list[dict], tmp_path: Pat
 
 
 def test_log_without_texts_is_said_in_one_sentence(
-    lines: list[dict], tmp_path: Path, replayed: Command, releases: Path, capsys: pytest.CaptureFixture[str]
+    lines: list[dict], tmp_path: Path, replayed: Command, releases: Path, capsys: Printed
 ) -> None:
     log = write(tmp_path / "queries.log", lines)
     assert replayed(log)["questions"] is None
@@ -397,7 +394,7 @@ def test_replay_without_alarm_names_no_question(asked: list[dict], tmp_path: Pat
 
 
 def test_control_characters_of_question_are_not_printed(
-    asked: list[dict], tmp_path: Path, releases: Path, capsys: pytest.CaptureFixture[str]
+    asked: list[dict], tmp_path: Path, releases: Path, capsys: Printed
 ) -> None:
     lines = [line | {"query": f"{line['query']}\x1b[2J"} for line in asked]
     assert cli.main(["drift", "replay", str(write(tmp_path / "q.log", lines)), "--releases", str(releases)]) == 0

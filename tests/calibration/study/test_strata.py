@@ -13,7 +13,7 @@ from taugate.release.evidence import StrataRecord, StratumRecord
 from taugate.retrieval.documents.filters import OneOf, Range, all_of
 from taugate.retrieval.query import Query
 from taugate.retrieval.reader import Release, load
-from tests.calibration.commands import Capture, arguments, refusal
+from tests.calibration.commands import Capture, Printed, arguments, refusal
 from tests.fake_encoder import write_fake_encoder
 
 DELTA = 0.1
@@ -123,7 +123,7 @@ def test_filtered_search_uses_stratum_threshold(stratified: tuple[dict, Release]
     ],
 )
 def test_invalid_strata_field_is_refused(
-    data: tuple[Path, Path], tmp_path: Path, capfd: pytest.CaptureFixture[str], asked: str, message: str
+    data: tuple[Path, Path], tmp_path: Path, capfd: Printed, asked: str, message: str
 ) -> None:
     command = arguments(data[0], tmp_path / "releases", data[1], "--strata", asked)
     assert message in refusal(command, tmp_path / "releases", capfd)

@@ -41,7 +41,7 @@ from taugate.release.refusal_records import QuestionKind
 from taugate.release.verify import verify_searchable
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.top_k import TopK
-from tests.calibration.commands import Capture, small
+from tests.calibration.commands import Capture, Printed, small
 from tests.calibration.report.studies import Studied, encode_with, studied
 
 
@@ -260,7 +260,7 @@ def test_listed_questions_have_outcomes_of_calibration(
     assert len(listed) - manifest.data.answerable == 150  # off-topic questions in English that state
 
 
-def test_rho_is_used_as_given(sample: Path, encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rho_is_used_as_given(sample: Path, encoder: Path, tmp_path: Path, capsys: Printed) -> None:
     given = ["calibrate", str(sample), "--releases", str(tmp_path), "--encoder", str(encoder)]
     assert cli.main([*given, "--policy", "similarity", "--tau", "0.4", "--refuse", "0.3", "--json"]) == 0
     manifest = orjson.loads(capsys.readouterr().out)["manifest"]
@@ -278,7 +278,7 @@ def test_rho_is_used_as_given(sample: Path, encoder: Path, tmp_path: Path, capsy
     ],
 )
 def test_rho_beside_other_rules_is_refused(
-    sample: Path, tmp_path: Path, options: list[str], reason: str, capsys: pytest.CaptureFixture[str]
+    sample: Path, tmp_path: Path, options: list[str], reason: str, capsys: Printed
 ) -> None:
     assert cli.main(["calibrate", str(sample), "--releases", str(tmp_path), "--refuse", "0.3", *options]) == 2
     assert reason in capsys.readouterr().err

@@ -5,16 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.calibration.commands import Capture, small
+from tests.calibration.commands import Capture, Printed, small
 from tests.calibration.update.corpora import Record, Updating, manifest_of, newer
 
 
 @pytest.fixture
-def update(capfd: pytest.CaptureFixture[str]) -> Updating:
+def update(capfd: Printed) -> Updating:
     return Updating(capfd)
 
 
-def test_ndcg_is_compared_by_ndcg(tmp_path: Path, update: Updating, capfd: pytest.CaptureFixture[str]) -> None:
+def test_ndcg_is_compared_by_ndcg(tmp_path: Path, update: Updating, capfd: Printed) -> None:
     """A document with more words of a query ranks first: accuracy stays, and NDCG falls."""
     data, encoder = small(tmp_path / "small", 60)
     releases = tmp_path / "releases"
@@ -35,7 +35,7 @@ def test_ndcg_is_compared_by_ndcg(tmp_path: Path, update: Updating, capfd: pytes
     assert "the threshold is not shown to hold: on 60 queries, NDCG at τ went from " in error
 
 
-def test_few_labels_count_by_weight(tmp_path: Path, update: Updating, capfd: pytest.CaptureFixture[str]) -> None:
+def test_few_labels_count_by_weight(tmp_path: Path, update: Updating, capfd: Printed) -> None:
     """Queries without an answer among the results weigh more, in the release and in its update."""
     data, encoder = small(tmp_path / "small", 60)
     lines = (data / "qrels" / "test.tsv").read_text(encoding="utf-8").splitlines()

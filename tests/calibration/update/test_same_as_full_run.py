@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from taugate.cli import main as cli
-from tests.calibration.commands import Capture
+from tests.calibration.commands import Capture, Printed
 from tests.calibration.update.corpora import Record, Updating, files_of, manifest_of, mixed_changes, newer
 
 pytestmark = pytest.mark.slow
@@ -15,11 +15,11 @@ FILES = {"documents.jsonl", "golden.jsonl", "index.faiss", "outcomes.safetensors
 
 
 @pytest.fixture
-def update(capfd: pytest.CaptureFixture[str]) -> Updating:
+def update(capfd: Printed) -> Updating:
     return Updating(capfd)
 
 
-def full_run(releases: Path, data: Path, capfd: pytest.CaptureFixture[str], *more: str) -> Record:
+def full_run(releases: Path, data: Path, capfd: Printed, *more: str) -> Record:
     """The manifest of `calibrate --policy P --tau X`, with the threshold of the current release."""
     policy = manifest_of(releases)["policy"]
     fixed = ["--policy", policy["kind"], "--tau", repr(policy["tau"])]
@@ -42,12 +42,7 @@ def full_run(releases: Path, data: Path, capfd: pytest.CaptureFixture[str], *mor
     ids=["papers", "probability", "relative", "float16", "int8"],
 )
 def test_update_matches_full_calibration(
-    options: tuple[str, ...],
-    sample: Path,
-    encoder: Path,
-    tmp_path: Path,
-    update: Updating,
-    capfd: pytest.CaptureFixture[str],
+    options: tuple[str, ...], sample: Path, encoder: Path, tmp_path: Path, update: Updating, capfd: Printed
 ) -> None:
     releases = tmp_path / "releases"
     code, before, _ = Capture(capfd)(sample, releases, encoder, *options, "--refuse", "off")  # a given τ sets no ρ

@@ -26,7 +26,7 @@ from taugate.retrieval.encoder.encoder import ExportedEncoder, Tokens
 from taugate.retrieval.index.hybrid import HybridIndex
 from taugate.retrieval.query import Query
 from taugate.retrieval.reader import load
-from tests.calibration.commands import Capture, failure, small
+from tests.calibration.commands import Capture, Printed, failure, small
 from tests.calibration.update.corpora import Record, Updating, documents_of, garbled, manifest_of, mixed_changes, newer
 from tests.registry.conftest import copy, first
 from tests.release.clones import clone
@@ -35,7 +35,7 @@ __all__ = ["copy", "first"]
 
 
 @pytest.fixture
-def update(capfd: pytest.CaptureFixture[str]) -> Updating:
+def update(capfd: Printed) -> Updating:
     return Updating(capfd)
 
 
@@ -203,7 +203,7 @@ def test_queries_with_removed_answers_are_left_out(sample: Path, copy: Path, tmp
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["hnsw", "ivf-flat"])
 def test_approximate_index_is_tested_again(
-    kind: str, sample: Path, encoder: Path, tmp_path: Path, update: Updating, capfd: pytest.CaptureFixture[str]
+    kind: str, sample: Path, encoder: Path, tmp_path: Path, update: Updating, capfd: Printed
 ) -> None:
     releases = tmp_path / "releases"
     code, before, _ = Capture(capfd)(sample, releases, encoder, "--index", kind, "--margin", "0.1", "--lexical", "off")
@@ -217,9 +217,7 @@ def test_approximate_index_is_tested_again(
 
 
 @pytest.mark.slow
-def test_update_keeps_projection(
-    sample: Path, encoder: Path, tmp_path: Path, update: Updating, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_update_keeps_projection(sample: Path, encoder: Path, tmp_path: Path, update: Updating, capfd: Printed) -> None:
     releases = tmp_path / "releases"
     options = ("--projection", "query-pca", "--retention", "0.5", "--margin", "0.3")
     code, before, _ = Capture(capfd)(sample, releases, encoder, *options)
@@ -233,7 +231,7 @@ def test_update_keeps_projection(
     assert manifest["files"]["projection.safetensors"] == before["files"]["projection.safetensors"]
 
 
-def with_unanswerable(folder: Path, capfd: pytest.CaptureFixture[str]) -> tuple[Path, Path, Record]:
+def with_unanswerable(folder: Path, capfd: Printed) -> tuple[Path, Path, Record]:
     """A data set with 80 unanswerable queries, its releases, and a manifest that limits how many are answered."""
     data, encoder = small(folder / "small", 120, texts=120)
     with (data / "queries.jsonl").open("a", encoding="utf-8") as queries:
@@ -246,7 +244,7 @@ def with_unanswerable(folder: Path, capfd: pytest.CaptureFixture[str]) -> tuple[
     return data, releases, manifest
 
 
-def test_update_keeps_refusals(tmp_path: Path, update: Updating, capfd: pytest.CaptureFixture[str]) -> None:
+def test_update_keeps_refusals(tmp_path: Path, update: Updating, capfd: Printed) -> None:
     """The score by which queries are refused keeps its threshold, and is worked out in the newer corpus."""
     data, releases, before = with_unanswerable(tmp_path, capfd)
     added = [{"_id": f"new-{row}", "text": f"word{row} word{row + 1} word{row + 2}"} for row in range(200, 203)]
@@ -262,9 +260,7 @@ def test_update_keeps_refusals(tmp_path: Path, update: Updating, capfd: pytest.C
     assert answers[0].calibrated
 
 
-def test_answered_unanswerable_withdraws_certificate(
-    tmp_path: Path, update: Updating, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_answered_unanswerable_withdraws_certificate(tmp_path: Path, update: Updating, capfd: Printed) -> None:
     data, releases, before = with_unanswerable(tmp_path, capfd)
     added = [{"_id": f"new-{row}", "text": f"word{row} a b"} for row in range(60)]
     changed = newer(data, tmp_path / "newer", lambda documents: [*added, *documents])
@@ -282,7 +278,7 @@ def test_answered_unanswerable_withdraws_certificate(
     assert not answer.calibrated
 
 
-def test_unasked_certificate_is_withdrawn(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_unasked_certificate_is_withdrawn(tmp_path: Path, capfd: Printed) -> None:
     """Without the unanswerable queries nothing shows that the limit still holds."""
     data, releases, _ = with_unanswerable(tmp_path, capfd)
     changed = newer(data, tmp_path / "newer", lambda documents: [*documents, {"_id": "new", "text": "word300 c"}])
@@ -297,13 +293,11 @@ def test_unasked_certificate_is_withdrawn(tmp_path: Path, capfd: pytest.CaptureF
     assert (manifest["refusal"]["certified"], manifest["calibration"]["state"]) == (False, "inherited")
 
 
-def refused(arguments: list[str], capfd: pytest.CaptureFixture[str]) -> str:
+def refused(arguments: list[str], capfd: Printed) -> str:
     return failure(["update", *arguments], capfd)
 
 
-def test_invalid_input_writes_nothing(
-    sample: Path, copy: Path, first: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_invalid_input_writes_nothing(sample: Path, copy: Path, first: str, tmp_path: Path, capfd: Printed) -> None:
     there, data, empty = str(copy), str(sample), str(tmp_path / "empty")
     assert "no such directory" in refused([str(tmp_path / "missing"), "--releases", there], capfd)
     assert "no release is current" in refused([data, "--releases", empty], capfd)
@@ -320,9 +314,7 @@ def test_invalid_input_writes_nothing(
     assert release_ids(copy) == [first]
 
 
-def test_unreadable_release_is_rejected(
-    sample: Path, copy: Path, first: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_unreadable_release_is_rejected(sample: Path, copy: Path, first: str, tmp_path: Path, capfd: Printed) -> None:
     data = newer(sample, tmp_path / "newer", mixed_changes)
     other = shutil.copytree(copy, tmp_path / "other")
     (copy / first / "encoder" / "model.onnx").write_bytes(b"broken")
@@ -333,12 +325,7 @@ def test_unreadable_release_is_rejected(
 
 
 def test_concurrent_promotion_is_kept(
-    sample: Path,
-    copy: Path,
-    first: str,
-    tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    sample: Path, copy: Path, first: str, tmp_path: Path, capfd: Printed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was compared with is no longer current when the update is done."""
     write = writer.write

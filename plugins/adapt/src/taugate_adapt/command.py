@@ -8,6 +8,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
+from taugate.cli.terminal.display import ProgressDisplay
 from taugate.cli.terminal.options import LEXICAL, Appearance, AsJson, Data, ModelOptions, command_of, option, part
 from taugate.cli.terminal.output import print_result, say, say_labelled
 from taugate.release.adaptation import AdaptationRecord, PairsRecord, RerankerAdaptation
@@ -44,9 +45,6 @@ def run(options: AdaptOptions) -> int:
     from crops of the documents. Queries about other documents decide whether the encoder is better. To resume after
     an interruption, repeat the command.
     """
-    # Imported here because it needs the extra `calibration`.
-    from taugate.cli.terminal.display import ProgressDisplay
-
     settings, writer = part(AdaptationSettings, options), options.writer()
     with ProgressDisplay() as job:
         with job.task("starting"):

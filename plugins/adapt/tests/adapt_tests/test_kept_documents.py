@@ -86,6 +86,11 @@ class Adapted(NamedTuple):
             assert result.scores == pytest.approx(literal[row, result.positions], abs=2e-6)
 
 
+def calibrate(data: Path, releases: Path, encoder: Path, *more: str) -> list[str]:
+    command = ["calibrate", str(data), "--lexical", "off", "--releases", str(releases), "--encoder", str(encoder)]
+    return [*command, *more]
+
+
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory, spoilt: Path) -> Path:
     """A static model in which a few dimensions are stronger than the others, as far as queries alone can undo it."""
@@ -123,12 +128,7 @@ def releases(tmp_path_factory: pytest.TempPathFactory, sample: Path, adapted: Ad
     """A release with the base, and the one with the adapted encoder, which is current."""
     folder = tmp_path_factory.mktemp("releases")
     for encoder in adapted:
-        assert (
-            cli.main(
-                ["calibrate", str(sample), "--lexical", "off", "--releases", str(folder), "--encoder", str(encoder)]
-            )
-            == 0
-        )
+        assert cli.main(calibrate(sample, folder, encoder)) == 0
     return folder
 
 
@@ -179,21 +179,7 @@ def test_documents_are_not_encoded_again(
     adapted: Adapted, releases: Path, sample: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     capfd.readouterr()
-    assert (
-        cli.main(
-            [
-                "calibrate",
-                str(sample),
-                "--lexical",
-                "off",
-                "--releases",
-                str(tmp_path),
-                "--encoder",
-                str(adapted.folder),
-            ]
-        )
-        == 0
-    )
+    assert cli.main(calibrate(sample, tmp_path, adapted.folder)) == 0
     assert "Encoded 0 of 503 documents" in capfd.readouterr().err
     encoding = tmp_path / "encoding"
     assert cli.main(["encode", str(sample), "--to", str(encoding), "--encoder", str(adapted.folder)]) == 0
@@ -222,26 +208,11 @@ def test_recalibrated_release_is_the_same(
     releases: Path, sample: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     current = releases / str(current_id(releases))
-    again = ["--releases", str(tmp_path), "--encoder", str(current / "encoder-queries"), "--json"]
     capfd.readouterr()
-    assert cli.main(["calibrate", str(sample), "--lexical", "off", *again]) == 0
+    assert cli.main(calibrate(sample, tmp_path, current / "encoder-queries", "--json")) == 0
     manifest = json.loads(capfd.readouterr().out)["manifest"]
     assert manifest["release_id"].rpartition("-")[2] == current.name.rpartition("-")[2]
-    assert (
-        cli.main(
-            [
-                "calibrate",
-                str(sample),
-                "--lexical",
-                "off",
-                "--releases",
-                str(tmp_path),
-                "--encoder",
-                str(current / "encoder"),
-            ]
-        )
-        == 0
-    )
+    assert cli.main(calibrate(sample, tmp_path, current / "encoder")) == 0
     assert "adaptation" not in manifest_of(tmp_path), "the encoder of documents is the base"
 
 
@@ -291,18 +262,7 @@ def test_update_encodes_documents_by_base(
     if precision and not (adapted.folder / MODEL).is_file():
         pytest.skip("a static model has no product to quantise")
     folder = tmp_path / "releases"
-    calibrate = [
-        "calibrate",
-        str(sample),
-        "--lexical",
-        "off",
-        "--releases",
-        str(folder),
-        "--encoder",
-        str(adapted.folder),
-        *precision,
-    ]
-    assert cli.main(calibrate) == 0
+    assert cli.main(calibrate(sample, folder, adapted.folder, *precision)) == 0
     before = manifest_of(folder)
     data = newer(sample, tmp_path / "newer", mixed_changes)
     code, printed, _ = Updating(capfd)(data, folder, "--force")

@@ -8,6 +8,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
+from taugate.cli.terminal.display import ProgressDisplay
 from taugate.cli.terminal.options import Appearance, AsJson, command_of, option
 from taugate.cli.terminal.output import print_result, printable, say, say_sentence
 from taugate.errors import InputError
@@ -64,7 +65,6 @@ class ImportOptions(Options):
 
 def run(options: ImportOptions) -> int:
     """Make the corpus of a data set from files and other data sets. Files that cannot be read are listed."""
-    from taugate.cli.terminal.display import ProgressDisplay
     from taugate_import.importing import ImportPlan, import_files
     from taugate_import.target import ImportRecord
 

@@ -12,9 +12,10 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
+from taugate.calibration.progress import Job
 from taugate.calibration.settings import CalibrationSettings
 from taugate.cli.terminal.command import OptionGroup
-from taugate.cli.terminal.display import confirm_sending
+from taugate.cli.terminal.display import ProgressDisplay, confirm_sending
 from taugate.cli.terminal.options import Appearance, AsJson, DataFolder, ModelOptions, command_of, option, part
 from taugate.cli.terminal.output import print_result, printable, say, say_sentence
 from taugate.data.corpus import CORPUS
@@ -29,7 +30,6 @@ from taugate.evidence.options import Advice
 from taugate.storage.files import Json
 
 if TYPE_CHECKING:
-    from taugate.calibration.progress import Job
     from taugate.data.generation.language_model import Completion, LanguageModel, Prompt, ReplyCache
     from taugate_label.questions import QuestionPlan, Questions
 
@@ -101,7 +101,6 @@ def ask_model(
     data: Path, limit: int, seed: int, options: QuestionOptions, method: str, share: float = 1.0
 ) -> dict[str, Json]:
     """Let a language model write questions about at most `limit` passages; returns the object that --json prints."""
-    from taugate.cli.terminal.display import ProgressDisplay
     from taugate.data.generation.language_model import ReplyCache
     from taugate_label.questions import plan_questions, select, write_questions
 
@@ -144,7 +143,7 @@ def ask_model(
 
 
 def _ask(
-    prompts: "Sequence[Prompt]", cached: int, model: "LanguageModel", cache: "ReplyCache", job: "Job"
+    prompts: "Sequence[Prompt]", cached: int, model: "LanguageModel", cache: "ReplyCache", job: Job
 ) -> "dict[Prompt, Completion]":
     """Ask the model, and return its replies to the prompts."""
     from taugate.data.generation.language_model import ask
@@ -157,7 +156,7 @@ def _ask(
     return replies
 
 
-def _drop_lost(data: Path, plan: "QuestionPlan", selected: "Questions", encoder: str, k: int, job: "Job") -> None:
+def _drop_lost(data: Path, plan: "QuestionPlan", selected: "Questions", encoder: str, k: int, job: Job) -> None:
     """Drop the questions that do not find their own document among K results."""
     from taugate.calibration.encoding.encoder_fit import check_round_trips
 

@@ -48,7 +48,7 @@ class Clause:
 
     quantity: str
     way: Literal["lower", "higher"]
-    # None for the default: MARGIN, or the smallest that the queries can show (docs/promotion.md)
+    # None for the default: MARGIN, or the smallest that the queries can show (docs/releases.md)
     margin: float | None = None
 
     def __str__(self) -> str:

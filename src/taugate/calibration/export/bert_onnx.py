@@ -162,7 +162,7 @@ class _Graph:
         return self._norm(f"{layer}.output", self("Add", self._product(f"{layer}.output.dense", gelu), x))
 
     def _mixed(self, query: str, key: str, value: str, bias: str) -> str:
-        """Add the attention; of a model for long texts as a loop over blocks of queries, as in attention.py."""
+        """Add the attention; of a model for long texts as a loop over blocks of queries, as in torch_model.py."""
         if self._model.max_length <= weights.LONG_TEXT or _RELATIVE in self._model.weights:
             return self("MatMul", self("Softmax", self("Add", self("MatMul", query, key), bias), axis=-1), value)
         block, outer = self._integer(weights.QUERY_BLOCK), self._nodes

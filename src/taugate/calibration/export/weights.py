@@ -30,7 +30,7 @@ from taugate.release.encoder import DATA
 if TYPE_CHECKING:
     import torch
 
-# Length in tokens above which a graph computes attention for QUERY_BLOCK queries at a time (attention.py): the scores
+# Length in tokens above which a graph computes attention for QUERY_BLOCK queries at a time (torch_model.py): the scores
 # of all pairs of so many tokens and twelve heads take 50 MB, and those of a block with 8,192 keys 100 MB.
 LONG_TEXT, QUERY_BLOCK = 1024, 256
 # Below it, an encoder is one file, whose export takes up to eight times its weights: at most 1 GiB, less than PyTorch

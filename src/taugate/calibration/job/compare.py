@@ -55,7 +55,7 @@ _AT_ONCE = 250  # bootstraps whose draws are in memory together
 _STREAM = 7  # random stream of the seed
 
 CONFIDENCE = 0.95
-_FASTER = 1.2  # as in gate/precision.py: more than the noise of timings on a busy machine
+_FASTER = 1.2  # as in acceptance/cheaper_search.py: more than the noise of timings on a busy machine
 
 MIN_ENCODERS = 3  # two points always correlate perfectly
 

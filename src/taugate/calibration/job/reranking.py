@@ -33,7 +33,7 @@ from taugate.release.adaptation import RerankerAdaptation
 from taugate.release.golden import TOLERANCE
 from taugate.release.layout import FIRST_STAGE_FOLDER, RERANKER_FOLDER
 from taugate.retrieval.encoder.bert import processor_path
-from taugate.retrieval.folders import ModelsFolder, RerankerFolder
+from taugate.retrieval.folders import RerankerFolder
 from taugate.retrieval.rerank.cross_encoder import CrossEncoder
 from taugate.retrieval.rerank.late_interaction import token_vectors_of
 from taugate.retrieval.rerank.stage import Reranker, TextReranker
@@ -179,11 +179,9 @@ class AcceptedSecondStage:
 
     def write(self, release: Path) -> None:
         """Write the reranker, the known pairs, and what the first stage needs to answer alone."""
-        relevance = None if self.first.estimated is None else self.first.estimated.relevance
-        score = None if self.first.answer_rule is None else self.first.answer_rule.score
         tokens = token_vectors_of(self.searching.reranker)
         RerankerFolder(release / RERANKER_FOLDER).write(self.folder, self.known, tokens)
-        ModelsFolder(release / FIRST_STAGE_FOLDER).write(relevance, score)
+        self.first.write_models(release / FIRST_STAGE_FOLDER)
 
 
 def try_second_stage(

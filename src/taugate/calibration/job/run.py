@@ -15,7 +15,7 @@ from taugate.calibration.metrics.inputs import SearchedQueries, StudyInputs, gra
 from taugate.calibration.progress import Job
 from taugate.calibration.provisional import PROVISIONAL, AvailableEvidence
 from taugate.calibration.settings import CalibrationSettings
-from taugate.calibration.study.outcomes import Calibrated, drift_reference, evidence_of, golden_rows, query_outcomes
+from taugate.calibration.study.outcomes import Calibrated, golden_rows, write_study
 from taugate.calibration.study.refusing import LabelledParts, RefusalQuestions
 from taugate.calibration.study.study import Search, study
 from taugate.data.runs.run import JudgedRun, Run
@@ -27,11 +27,10 @@ from taugate.policy.abstention import AnswerScore
 from taugate.policy.arrays import Float32
 from taugate.policy.score_relevance import SCALES, Components, ScoreScale
 from taugate.registry.history import calibration_lock
-from taugate.release.layout import EVIDENCE, GOLDEN, OUTCOMES, REFERENCE, REPORT
+from taugate.release.layout import GOLDEN, REPORT
 from taugate.release.manifest import RetrieverRecord, RunManifest
 from taugate.retrieval import golden as golden_results
 from taugate.retrieval.documents.store import Document
-from taugate.retrieval.folders import ModelsFolder
 from taugate.retrieval.gate import ScoredResult
 from taugate.retrieval.golden import GoldenResults
 from taugate.retrieval.index.top_k import TopK
@@ -229,13 +228,7 @@ def read_run(files: RunFiles, scale: ScoreScale, settings: CalibrationSettings, 
 
 def _write_files(inputs: RunInputs, calibrated: Calibrated, report: str, release: Path) -> None:
     """Write every file of the release except its manifest into an empty folder."""
-    drift_reference(calibrated, calibrated.policy).save(release / REFERENCE)
-    query_outcomes(calibrated, calibrated.policy).save(release / OUTCOMES)
-    evidence_of(calibrated).save(release / EVIDENCE)
-    ModelsFolder(release).write(
-        None if calibrated.estimated is None else calibrated.estimated.relevance,
-        None if calibrated.answer_rule is None else calibrated.answer_rule.score,
-    )
+    write_study(calibrated, release)
     run, rows = inputs.dataset, golden_rows(calibrated.parts["calibration"].members)
     golden = _golden(run.run, [run.answerable[row].id for row in rows.tolist()], inputs.settings.k)
     golden_results.write_golden_results(release / GOLDEN, golden + _unanswerable_golden(inputs, calibrated))

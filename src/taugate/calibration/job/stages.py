@@ -47,7 +47,7 @@ from taugate.release.records import EncoderFitRecord, TrainedSimilarity
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import DocumentStore
 from taugate.retrieval.engines.engine import Engine, external
-from taugate.retrieval.folders import CorpusFolder, EncoderFolder, ModelsFolder
+from taugate.retrieval.folders import CorpusFolder, EncoderFolder
 from taugate.retrieval.index.hybrid import vector_index
 from taugate.retrieval.index.top_k import TopK
 
@@ -199,13 +199,7 @@ def write_files(
         corpus.write(vector_index(accepted.index), documents, Metadata.of(documents))
     if accepted.lexical_part is not None:
         corpus.write_words(accepted.lexical_part.words)
-    ModelsFolder(release).write(
-        None if calibrated.estimated is None else calibrated.estimated.relevance,
-        None if calibrated.answer_rule is None else calibrated.answer_rule.score,
-    )
-    outcomes.drift_reference(calibrated, calibrated.policy).save(release / layout.REFERENCE)
-    outcomes.query_outcomes(calibrated, calibrated.policy).save(release / layout.OUTCOMES)
-    outcomes.evidence_of(calibrated).save(release / layout.EVIDENCE)
+    outcomes.write_study(calibrated, release)
     queries.write_calibration_questions(release / layout.QUESTIONS, outcomes.calibration_questions(calibrated))
     if accepted.projection is not None:
         accepted.projection.projection.save(release / layout.PROJECTION)

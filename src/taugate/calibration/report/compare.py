@@ -110,6 +110,7 @@ _METRICS = {
     "unanswerable empty": "abstention.unanswerable_empty",
     "AUROC": "abstention.auroc",
     "AURC": "abstention.aurc",
+    "nAUC": "nauc",
 }
 for _part in ("calibration", "heldout"):
     _FACTS[_part] = {label: f"metrics.{_part}.{path}" for label, path in _METRICS.items()}

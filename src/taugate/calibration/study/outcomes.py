@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,8 @@ from taugate.evidence.clusters import SamplingUnits
 from taugate.policy.arrays import Float32
 from taugate.policy.policy import POLICIES, Mask
 from taugate.policy.score_relevance import component_means
-from taugate.release.evidence_file import AnswerableEvidence, Evidence, QueryEvidence, QuestionEvidence
+from taugate.release import layout
+from taugate.release.evidence_file import AnswerableEvidence, EvidenceFile, QueryEvidence, QuestionEvidence
 from taugate.release.manifest import ReleaseManifest
 from taugate.release.outcome_records import PolicyRecord
 from taugate.release.queries import MAX_QUESTIONS, CalibrationQuestion, Outcomes, QuestionKind, Reference
@@ -98,6 +100,14 @@ def query_outcomes(study: Study, policy: PolicyRecord) -> Outcomes:
         unanswerable=_digests(dataset.unanswerable),
         unanswerable_kept=queries.unanswerable_kept(policy.kind, policy.threshold).sum(axis=1),
     )
+
+
+def write_study(calibrated: Calibrated, release: Path) -> None:
+    """Write what every release keeps of its study: models, the reference of drift, outcomes and evidence."""
+    calibrated.write_models(release)
+    drift_reference(calibrated, calibrated.policy).save(release / layout.REFERENCE)
+    query_outcomes(calibrated, calibrated.policy).save(release / layout.OUTCOMES)
+    evidence_of(calibrated).save(release / layout.EVIDENCE)
 
 
 def golden_rows(members: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -241,7 +251,7 @@ def _evenly(count: int, listed: int) -> NDArray[np.int64]:
     return np.unique(np.linspace(0, count - 1, num=listed).astype(np.int64))
 
 
-def evidence_of(calibrated: Calibrated) -> Evidence:
+def evidence_of(calibrated: Calibrated) -> EvidenceFile:
     """Collect what the figures of the manifest can be recomputed from."""
     scored, search, refusal = calibrated.scored, calibrated.search, calibrated.refusal
     judged, answering, count = scored.judged, scored.answering, len(scored.judged)
@@ -268,7 +278,7 @@ def evidence_of(calibrated: Calibrated) -> Evidence:
     )
     chosen = None if refusal is None else refusal.evidence
     planned = None if answering is None or answering.planned is None else float(answering.planned)
-    return Evidence(
+    return EvidenceFile(
         answerable=answerable,
         unanswerable=unanswerable,
         questions={kind: _question_evidence(questions) for kind, questions in _questions(calibrated).items()},

@@ -35,6 +35,7 @@ from taugate.release.outcome_records import PolicyRecord
 from taugate.release.records import QuerySetRecord
 from taugate.release.refusal_records import RefusalRecord
 from taugate.release.verify import verify
+from taugate.retrieval.folders import ModelsFolder
 from taugate.retrieval.reader import Release
 from taugate.retrieval.rerank.stage import SecondStageRule
 from taugate.retrieval.retriever import Retriever
@@ -240,6 +241,11 @@ class Study:
     def measured(self) -> ScoredPart:
         """The held-out queries, or the calibration queries without a holdout."""
         return self.parts.get("heldout", self.parts["calibration"])
+
+    def write_models(self, folder: Path) -> None:
+        """Write the model of relevance and the score that refuses queries into a folder, as far as there are any."""
+        relevance = None if self.estimated is None else self.estimated.relevance
+        ModelsFolder(folder).write(relevance, None if self.answer_rule is None else self.answer_rule.score)
 
     def deciding(self, inputs: StudyInputs) -> CalibrationQueries:
         """Return the queries that decide the rule of the settings, and which of them certify."""

@@ -17,6 +17,7 @@ _MODULES = {
     "list": "inspect",
     "show": "inspect",
     "verify": "inspect",
+    "check": "inspect",
     "history": "inspect",
     "promote": "promote",
     "rollback": "promote",

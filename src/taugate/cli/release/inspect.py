@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import cast
 
 import click
+import orjson
 from pydantic import ValidationError
 
 from taugate.cli.release import action, command, release_argument
@@ -29,7 +30,7 @@ from taugate.registry.catalog import (
     unverified_manifest,
 )
 from taugate.release import check_certificate
-from taugate.release.layout import CURRENT, HISTORY, MANIFEST, SHADOW
+from taugate.release.layout import CURRENT, EVIDENCE, HISTORY, MANIFEST, SHADOW
 from taugate.release.records import CalibrationRecord
 from taugate.storage.files import Json
 
@@ -156,15 +157,22 @@ def verify_releases(releases: Path, id: str | None, trusted_keys: Path | None) -
 @action("check")
 @release_argument("the current one")
 def check_release(releases: Path, id: str | None) -> int:
-    """Recompute the figures of a release from its evidence, as check_certificate.py does without Taugate.
+    """Verify a release, and recompute its figures from its evidence, with those that check_certificate.py leaves out.
 
-    Its digests are verified first. The first figure that differs gives exit code 1.
+    The first figure that differs gives exit code 1.
     """
-    from taugate.release.verify import verify  # loads NumPy, which the other actions do without
+    from taugate.evidence.drawn import recompute_drawn  # these load NumPy, which the other actions do without
+    from taugate.release.verify import verify
 
     release = find(releases, id)
-    verify(release)
-    figures, different = check_certificate.check(release)
+    manifest = verify(release)
+    figures, different = check_certificate.recompute(release)
+    if not different:
+        evidence = orjson.loads((release / EVIDENCE).read_bytes())
+        stated = {"roles": evidence["answerable"]["role"], **orjson.loads((release / MANIFEST).read_bytes())}
+        drawn = recompute_drawn(evidence, manifest)
+        different = [*check_certificate.unequal("manifest", drawn, stated)]
+        figures = [figures, drawn]
     if different:
         print_result(f"failed {release.name}")
         say(f"taugate: {printable(different[0])}")

@@ -1,12 +1,9 @@
 """Generated queries: one for each of a sample of documents, such as crops, written beside those by people.
 
-Queries by independent cropping: a span of a document's words, with random words deleted. The rule-based method of
-"Unsupervised Domain Adaption for Neural Information Retrieval" (section 3, Table 1), which is Contriever's (Izacard et
-al. 2022) with the defaults of its code: a span of 10 % to 50 % of the words, at any position, then each word deleted
-with a probability of 10 %.
-
-Numbers of generated and rejected queries, by reason, kept beside the queries in generated.json. Calibration and
-adaptation copy them into their records, as they show how selective the generation was.
+Crops are those of "Unsupervised Domain Adaption for Neural Information Retrieval" (section 3, Table 1), Contriever's
+(Izacard et al. 2022) with the defaults of its code: a span of 10 % to 50 % of a document's words, at any position, then
+each word deleted with a probability of 10 %. generated.json, which records copy, has the numbers of generated and
+rejected queries by reason.
 """
 
 import hashlib

@@ -1,7 +1,6 @@
 """A language model behind an endpoint or on this machine: its prompts, cached replies, and paraphrases of queries.
 
-Paraphrases of queries: the same question in other words, by rules or by a language model. The query embeddings paper
-(§6.2) measures the stability of an encoder under paraphrases, without naming their author.
+The query embeddings paper (§6.2) measures the stability of an encoder under paraphrases, without naming their author.
 """
 
 import os
@@ -177,12 +176,6 @@ class ModelEndpoint:
     """A model of an OpenAI-compatible server, such as vLLM, llama.cpp, Ollama or a provider.
 
     It honours Retry-After, waits longer after each failure, and gives up a request after TRIES attempts.
-
-    Attributes:
-        url: Base URL of the API, such as http://localhost:8080/v1.
-        key: API key, sent as a bearer token; None for none.
-        timeout: Limit of one request in seconds.
-        first_wait: Seconds before the second attempt.
     """
 
     def __init__(
@@ -223,17 +216,10 @@ def _parse(content: bytes) -> tuple[str, int, int]:
 
 
 class LocalModel:
-    """A model in a GGUF file.
+    """A model in a GGUF file, by default SmolLM2-135M-Instruct; raises InputError if there is none.
 
     A reply depends on the prompt and its seed alone: prompts are processed one by one, without state from earlier ones.
     Other processors and versions of llama.cpp may round differently, and so give other replies.
-
-    Attributes:
-        path: Path of the file, or of a folder with one such file; None for SmolLM2-135M-Instruct.
-
-    Raises:
-        InputError: If there is no such model.
-        ModuleNotFoundError: If the extra `generate` is not installed.
     """
 
     def __init__(self, path: Path | None) -> None:

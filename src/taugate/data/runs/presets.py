@@ -1,7 +1,6 @@
 """Kinds of stores that a run is recorded from: how each is opened, and its request by the names of its fields.
 
-A store that is searched over HTTP: Qdrant, Elasticsearch, OpenSearch, Weaviate, or any other. Only requests to paths
-that search are sent, nothing is redirected, and a body is only sent with POST.
+Only requests to paths that search are sent over HTTP, nothing is redirected, and a body is only sent with POST.
 """
 
 import re

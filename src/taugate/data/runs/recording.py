@@ -96,25 +96,7 @@ def off_topic_fields(queries: Iterable[str]) -> list[dict[str, str]]:
 
 
 class RunFile:
-    """A run that grows by a line per query.
-
-    Attributes:
-        pending: Fields of the queries to send.
-        changed: Number of queries whose line was removed because they or the encoder changed since.
-        removed: Number of lines that were removed because the queries do not exist any more.
-
-    Args:
-        path: The file, which may not exist yet.
-        request: Digest of the request, which every line repeats.
-        queries: Fields of the queries of the run. The lines of other queries are removed, and those of queries that
-            were sent with other fields.
-        used: Names of the fields that the request uses beside the text.
-        encoder: Digest of the encoder of the queries; None if they have their vectors themselves.
-
-    Raises:
-        InputError: If the file is a run of another request.
-        OSError: If it cannot be written.
-    """
+    """A run that grows by a line per query; raises InputError if it is a run of another request."""
 
     def __init__(
         self,
@@ -124,6 +106,9 @@ class RunFile:
         used: Collection[str] = (),
         encoder: str | None = None,
     ) -> None:
+        # `request` is a digest, which lines repeat; `used` names the fields that the request uses beside the text;
+        # `encoder` is the digest of what made the vectors of the queries, None if they have their own. Lines of other
+        # queries, and of queries that were sent with other fields, are removed.
         self._path, self._request, self._used, self._encoder = path, request, sorted(used), encoder
         expected = {fields["query_id"]: self._query(fields) for fields in queries}
         kept: dict[str, int] = {}

@@ -117,13 +117,10 @@ class SortedValues(Sequence[SortKey]):
         if len(offsets) < 2 or offsets[0] != 0 or offsets[-1] != len(self.json) or (np.diff(offsets) <= 0).any():
             return False
         try:
-            return _is_scalar(self[0]) and all(_ascends(key, following) for key, following in pairwise(self))
+            ascend = all(_is_scalar(following) and key < following for key, following in pairwise(self))
+            return _is_scalar(self[0]) and ascend
         except orjson.JSONDecodeError:
             return False
-
-
-def _ascends(key: SortKey, following: SortKey) -> bool:
-    return _is_scalar(following) and key < following
 
 
 def _is_scalar(key: SortKey) -> bool:

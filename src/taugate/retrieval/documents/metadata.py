@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from taugate.errors import InputError, ReleaseError
 from taugate.release.names import DATES, KINDS, TEXTS, shown
 from taugate.retrieval.documents.columns import Column, ColumnWriter, Mask, SortedValues, TagColumn, sort_keys
-from taugate.retrieval.documents.filters import Filter, FilterRules, OneOf, Range, SortKey, composed, instant, on_fields
+from taugate.retrieval.documents.filters import Filter, FilterRules, Range, SortKey, composed, instant, on_fields
 from taugate.retrieval.documents.store import Document, MetadataValue
 from taugate.storage.tensors import Arrays, read_tensors, write_tensors
 
@@ -202,17 +202,13 @@ def holds(query_filter: Filter, values: Mapping[str, MetadataValue]) -> bool:
     for name, value in values.items():
         by_field[composed(name)].append(value)
     rules = FilterRules[bool](
-        one_of=lambda condition: any(_is_one_of(condition, value) for value in by_field[condition.field]),
+        one_of=lambda condition: any({*sort_keys(value)} & {*condition.keys} for value in by_field[condition.field]),
         within=lambda condition: any(_is_within(condition, value) for value in by_field[condition.field]),
         negate=operator.not_,
         any_of=any,
         all_of=all,
     )
     return rules.all_hold(query_filter)
-
-
-def _is_one_of(condition: OneOf, value: MetadataValue) -> bool:
-    return not {*sort_keys(value)}.isdisjoint(condition.keys)
 
 
 def _is_within(condition: Range, value: MetadataValue) -> bool:

@@ -5,10 +5,8 @@ c_b that of the output's. Inputs are first divided by factors that move outliers
 al., ICML 2023, eq. 4). In bfloat16, inputs and weights have 8 significant bits, and sums are in float32. Similarities
 stay within .0015 and .0003 of those in float32 on average (benchmarks/results/encoder.md).
 
-A model as a graph for onnxruntime, run on batches of one length, and its weights, which the kernel reads. The float32
-weights of a BERT-like graph, which the kernel reads in place: kernel.json says where they are in it. The export writes
-the file beside model.onnx. The digest of the encoder does not cover it, because it adds nothing to the graph: without
-it, or without AVX-512, onnxruntime runs the same model.
+kernel.json says where the float32 weights of a BERT-like graph are in it, so that the kernel reads them in place. The
+digest of the encoder does not cover it: without it, or without AVX-512, onnxruntime runs the same model.
 """
 
 import itertools

@@ -1,11 +1,7 @@
 """The encoder: texts to unit vectors, with the same files and code in calibration and service.
 
-Its model is a graph for onnxruntime (bert.py), or BERT-like weights for the kernel (bert.py). If a graph is BERT-like,
-the kernel runs it on a processor with AVX-512 (bert.py).
-
-Measures how much of a text an encoder cannot read: what its tokenizer drops or replaces by the unknown token. Such
-texts look alike to the encoder, so their similarities are meaningless. A tokenizer with a byte fallback has tokens for
-every text.
+Texts of which an encoder cannot read most, because its tokenizer drops it or replaces it by the unknown token, look
+alike to it, so their similarities are meaningless. A tokenizer with a byte fallback has tokens for every text.
 """
 
 import os
@@ -125,7 +121,10 @@ class ExportedEncoder:
             raise EncoderError(f"{folder}: the dimension of {_MODELS[config.runtime]} is not {CONFIG}'s; {_REMEDY}")
         self._tokenizer = load_tokenizer(folder, config.max_length, _REMEDY)
         self._unread = UnreadCounter(self._tokenizer)
-        self._frames = {prompt: self._frame(prompt) for prompt in (config.query_prompt, config.document_prompt)}
+        # Number of tokens of a prompt and of special tokens around a text.
+        prompts = (config.query_prompt, config.document_prompt)
+        encoded = self._tokenizer.encode_batch(prompts, add_special_tokens=config.special_tokens)
+        self._frames = {prompt: len(encoding.ids) for prompt, encoding in zip(prompts, encoded, strict=True)}
 
     def _load_model(self, folder: Path, threads: int) -> Graph | BertModel:
         config = self.config
@@ -180,10 +179,6 @@ class ExportedEncoder:
             for text, encoding in zip(prompted, encodings, strict=True)
         ]
 
-    def _frame(self, prompt: str) -> int:
-        """Return the number of tokens of the prompt and of special tokens around a text."""
-        return len(self._tokenizer.encode(prompt, add_special_tokens=self.config.special_tokens).ids)
-
     @property
     def max_piece(self) -> int:
         """Largest number of texts to encode before their vectors are cached."""
@@ -232,6 +227,21 @@ class ExportedEncoder:
     def encode(self, texts: Sequence[str], role: Role) -> Float32:
         """Encode texts of a role, queries or documents, as unit vectors, (n, dimension) float32."""
         return self.embed(self.tokenize(texts, role))
+
+
+class EncoderElsewhere(ExportedEncoder):
+    """An encoder that computes nothing in this process, so that no batch is padded here."""
+
+    packed = True
+    multiplied_weights = 0
+
+    def single_threaded(self) -> Self:
+        """Return the encoder itself."""
+        return self
+
+    def padded(self, length: int) -> int:
+        """Return `length`."""
+        return length
 
 
 def read_config(folder: Path) -> EncoderConfig:

@@ -23,7 +23,15 @@ import orjson
 from taugate.errors import EncoderError, EncoderUnavailable, InputError, TextRefused
 from taugate.policy.arrays import Float32
 from taugate.release.encoder import CONFIG, Dialect, EncoderConfig, EndpointRecord, Role
-from taugate.retrieval.encoder.encoder import KEY_FILE, PATHS, URL, EndpointAccess, ExportedEncoder, Tokens, read_config
+from taugate.retrieval.encoder.encoder import (
+    KEY_FILE,
+    PATHS,
+    URL,
+    EncoderElsewhere,
+    EndpointAccess,
+    Tokens,
+    read_config,
+)
 from taugate.storage.files import sha256_files
 from taugate.storage.http_client import AttemptFailed
 from taugate.storage.json_endpoint import (
@@ -172,7 +180,7 @@ class EndpointModel:
         self._requests.endpoint.close()
 
 
-class EndpointEncoder(ExportedEncoder):
+class EndpointEncoder(EncoderElsewhere):
     """An encoder behind an endpoint. Its folder has only the configuration, which names the endpoint."""
 
     def __init__(self, folder: Path, config: EncoderConfig, sha256: str, model: EndpointModel) -> None:
@@ -192,20 +200,6 @@ class EndpointEncoder(ExportedEncoder):
             raise EncoderError(str(error)) from error
         return cls(folder, config, sha256_files(folder, [CONFIG]), model)
 
-    def single_threaded(self) -> Self:
-        """Return the encoder itself, which waits for another machine."""
-        return self
-
-    @property
-    def packed(self) -> bool:
-        """True: no batch is padded here."""
-        return True
-
-    @property
-    def multiplied_weights(self) -> int:
-        """Zero: this machine multiplies none."""
-        return 0
-
     @property
     def max_piece(self) -> int:
         """As many texts as are requested at a time: they cost money, so few should be lost."""
@@ -216,10 +210,6 @@ class EndpointEncoder(ExportedEncoder):
         prompt = self.config.query_prompt if role == "query" else self.config.document_prompt
         window = BYTES_PER_TOKEN * (self.config.query_window if role == "query" else self.config.max_length)
         return [_truncated(prompt + text, window) if text.strip() else EndpointText([], False, 1.0) for text in texts]
-
-    def padded(self, length: int) -> int:
-        """Return `length`."""
-        return length
 
     def embed(self, tokens: Sequence[Tokens], progress: Callable[[int], object] | None = None) -> Float32:
         """Encode texts as unit vectors; see ExportedEncoder.embed."""

@@ -2,20 +2,19 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Self
 
 import numpy as np
 
 from taugate.errors import NoEncoder
 from taugate.policy.arrays import Float32
 from taugate.release.encoder import EncoderConfig, Role
-from taugate.retrieval.encoder.encoder import EndpointAccess, ExportedEncoder, Tokens, read_config
+from taugate.retrieval.encoder.encoder import EncoderElsewhere, EndpointAccess, ExportedEncoder, Tokens, read_config
 from taugate.storage.files import sha256_json
 
 VECTORS = "vectors"  # names them if an encoder is to be named
 
 
-class OwnVectors(ExportedEncoder):
+class OwnVectors(EncoderElsewhere):
     """An encoder that is not there: it has a dimension and a digest, but cannot read a text.
 
     Releases with vectors of equal length count as having the same encoder, because nothing else is known about it.
@@ -35,24 +34,6 @@ class OwnVectors(ExportedEncoder):
             max_cosine_difference=0.0,
         )
         self.sha256 = sha256_json([VECTORS, dimension, *([] if max_norm is None else [max_norm])])
-
-    def single_threaded(self) -> Self:
-        """Return the same object."""
-        return self
-
-    @property
-    def multiplied_weights(self) -> int:
-        """0, because nothing is encoded."""
-        return 0
-
-    @property
-    def packed(self) -> bool:
-        """True: queries with vectors share a batch."""
-        return True
-
-    def padded(self, length: int) -> int:
-        """Return the length."""
-        return length
 
     def tokenize(self, texts: Sequence[str], role: Role) -> list[Tokens]:
         """Return nothing for no text. Raises NoEncoder if there is a text."""

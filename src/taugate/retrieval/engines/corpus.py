@@ -1,9 +1,8 @@
 """Searches, filters and reads the corpus of a release in an engine, also by a score with a lexical part.
 
-Search of an engine's collection by a score with a lexical part. The engine proposes the documents with the highest
-cosines, and the postings in this process those whose share may be high enough to reach the K-th score with a lower
-cosine. The rows of the latter are read by position, and everything is scored here. If the engine's list is exact, so is
-the result, as in `retrieval/index/hybrid.py`.
+The engine proposes the documents with the highest cosines, and the postings in this process those whose share may be
+high enough to reach the K-th score with a lower cosine. The rows of the latter are read by position, and everything is
+scored here. If the engine's list is exact, so is the result, as in `retrieval/index/hybrid.py`.
 """
 
 import time
@@ -24,7 +23,7 @@ from taugate.retrieval.engines.filters import check_comparable
 from taugate.retrieval.engines.search import MAX_SCANNED, EngineIndex, EngineSearch, in_batches, score_members
 from taugate.retrieval.index.flat import MAX_CANDIDATES, SPARE
 from taugate.retrieval.index.hybrid import HybridIndex, Scored, require_words, vector_index
-from taugate.retrieval.index.lexical import LexicalCandidates, LexicalIndex
+from taugate.retrieval.index.lexical import LexicalCandidates
 from taugate.retrieval.index.top_k import DocumentSubset, Index, Observe, TopK, unobserved
 from taugate.retrieval.vectors import similarity
 
@@ -68,9 +67,6 @@ class EngineHybridIndex(HybridIndex):
     """
 
     vectors: EngineSearchable
-
-    def __init__(self, vectors: EngineSearchable, lexical: LexicalIndex, weight: float) -> None:
-        super().__init__(vectors, lexical, weight)
 
     def search(self, queries: QueryVectors, k: int) -> TopK:
         """See EngineIndex.search."""

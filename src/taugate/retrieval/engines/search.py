@@ -26,13 +26,7 @@ _BATCH = 64  # queries: with k + 16 = 26 candidates of 384 dimensions each, 2.5 
 class EngineSearch:
     """One search of a collection: its filter and deadline, and the contents of all documents that it has read.
 
-    Attributes:
-        approximate: Whether documents that meet the filter may be missing.
-        members: (m,) int64 ascending positions of all documents that meet the filter; None if they were not listed.
-
     Args:
-        count: Number N of its documents.
-        query_filter: Filter that the engine evaluates; empty for all documents.
         seconds: Timeout of all requests together.
         observe: Receives the stages "engine" and "rescore", once per request to the engine.
         listed: If at most this many documents meet the filter, their positions are requested first.

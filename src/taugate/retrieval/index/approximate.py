@@ -227,7 +227,9 @@ def load_index(folder: Path, kind: Kind, dimension: int) -> AnyIndex:
     """Map the files of an index into memory; `dimension`: dimension of a query's vector."""
     path = folder / INDEX
     index = _read(path, kind, dimension)
-    exact = _read_exact(folder, index, dimension) if proposes_by_codes(index, kind) else None
+    exact = FlatIndex(_read(folder / VECTORS, "flat", dimension)) if proposes_by_codes(index, kind) else None
+    if exact is not None and len(exact) != index.ntotal:
+        raise ReleaseError(f"{path}: has {index.ntotal} documents, {VECTORS} {len(exact)}; calibrate again")
     if kind in QUANTIZERS or kind == "flat":
         return FlatIndex(index, kind, dimension, exact)
     if not _has_valid_breadth(index, kind):
@@ -239,13 +241,6 @@ def load_index(folder: Path, kind: Kind, dimension: int) -> AnyIndex:
     return ApproximateIndex(index, kind, exact)
 
 
-def _read_exact(folder: Path, index: Any, dimension: int) -> FlatIndex:  # noqa: ANN401
-    exact = FlatIndex(_read(folder / VECTORS, "flat", dimension))
-    if len(exact) != index.ntotal:
-        raise ReleaseError(f"{folder / INDEX}: has {index.ntotal} documents, {VECTORS} {len(exact)}; calibrate again")
-    return exact
-
-
 def lists_hold_every_document(index: Any) -> bool:  # noqa: ANN401 (faiss has no types)
     """Return whether the inverted lists of an IVF index hold every document once, at the place that its map names."""
     # A search of FAISS trusts both. The map is optional.
@@ -254,18 +249,13 @@ def lists_hold_every_document(index: Any) -> bool:  # noqa: ANN401 (faiss has no
         return False
     places = np.full(count, -1, dtype=np.int64)
     for number in range(index.nlist):
-        positions = _list_positions(lists, number)
+        size = lists.list_size(number)
+        positions = faiss.rev_swig_ptr(lists.get_ids(number), size) if size else np.empty(0, np.int64)
         if ((positions < 0) | (positions >= count)).any():
             return False
         places[positions] = (number << 32) | np.arange(len(positions))  # the encoding of FAISS's map
     mapped = faiss.vector_to_array(index.direct_map.array)
     return bool((places >= 0).all()) and (not len(mapped) or np.array_equal(mapped, places))
-
-
-def _list_positions(lists: Any, number: int) -> NDArray[np.int64]:  # noqa: ANN401
-    size = lists.list_size(number)
-    positions: NDArray[np.int64] = faiss.rev_swig_ptr(lists.get_ids(number), size) if size else np.empty(0, np.int64)
-    return positions
 
 
 def _has_valid_breadth(index: Any, kind: Kind) -> bool:  # noqa: ANN401

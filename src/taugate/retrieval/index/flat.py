@@ -153,12 +153,7 @@ def padded(vectors: Float32, dimension: int) -> Float32:
 class Int8Codes:
     """The codes of N documents: their components divided by one step for all of them, and rounded.
 
-    Attributes:
-        faiss: Scalar-quantised index of FAISS; its argument of range statistics, which these codes do not use, has the
-            step, because FAISS stores no other number with such an index.
-
-    Args:
-        dimension: Dimension of a vector before padding.
+    FAISS stores no further number with such an index, so its argument of range statistics, unused here, has the step.
     """
 
     def __init__(self, index: Any, dimension: int) -> None:  # noqa: ANN401 (faiss has no types)
@@ -284,10 +279,8 @@ class FlatIndex(FaissIndex):
 
     Args:
         index: Flat or scalar-quantised index of FAISS.
-        kind: flat, flat-float16 or flat-int8.
         dimension: Dimension of a vector before padding, by default that of the index.
         exact: The vectors of flat-int8; None if `index` stores what it scores.
-        may_use_gpu: Whether it is searched on a GPU if there is one; FAISS has no flat-int8 there.
     """
 
     breadth: Final = None  # all documents are compared

@@ -29,16 +29,10 @@ class DocumentSearch:
     def search(self, queries: QueryVectors, depth: int, documents: int) -> Iterator[tuple[NDArray[np.int64], TopK]]:
         """Search for passages of a number of documents, or of all documents if there are fewer.
 
-        The list grows fourfold at a time. Beyond MAX_CANDIDATES passages, every passage is scored instead, so a corpus
-        of a few long books costs at most one pass, and an approximate index misses none of its documents.
-
-        Args:
-            queries: n queries, (n, d) of unit length.
-            depth: Smallest number of passages to return if there are enough.
-
-        Yields:
-            Rows of `queries`, (m,) int64, with their passages; every row once.
+        Yields rows of `queries`, (m,) int64, with their passages, `depth` or more if there are so many; every row once.
         """
+        # The list grows fourfold at a time. Beyond MAX_CANDIDATES passages, every passage is scored instead, so a
+        # corpus of a few long books costs at most one pass, and an approximate index misses none of its documents.
         members = None if self.within is None else self.within.positions
         needed = min(documents, count_documents(self.parents, members))
         pending = np.arange(len(queries))

@@ -159,7 +159,11 @@ class HybridIndex:
         pending, fetch = np.arange(len(queries)), k + self._spare(within)
         max_fetch = max(MAX_CANDIDATES, fetch)
         while len(pending) and fetch <= max_fetch:
-            nearest = self._nearest(queries.dense[pending], min(fetch, count), within)
+            dense, size = queries.dense[pending], min(fetch, count)
+            if within is None:
+                nearest = self.vectors.search(dense, size)
+            else:
+                nearest = self.vectors.search_within(dense, size, within)
             unproven = []
             for place, row in enumerate(pending.tolist()):
                 near = Scored(nearest.positions[place], nearest.scores[place])
@@ -183,11 +187,6 @@ class HybridIndex:
         if not self._is_exact(within):
             return SPARE
         return min(max(len(self) // _NEAREST_ONE_IN, _MIN_NEAREST), _MAX_NEAREST)
-
-    def _nearest(self, dense: Float32, fetch: int, within: DocumentSubset | None) -> TopK:
-        if within is None:
-            return self.vectors.search(dense, fetch)
-        return self.vectors.search_within(dense, fetch, within)
 
     def _top_k(self, query: HybridVectors, nearest: Scored, k: int, within: DocumentSubset | None) -> Scored | None:
         """Return the k best documents of one query, or None if these lists do not prove it.

@@ -2,18 +2,11 @@
 
 The share is BM25(query, document) over the largest BM25 that any document could reach for the query, so it is in 0…1
 and depends on the query, the document and statistics of the corpus alone: not on the list, the batch or the shard. A
-threshold on a sum with it therefore keeps its meaning, unlike one on ranks or on scores that are scaled by list.
+threshold on a sum with it therefore keeps its meaning. A share has the same bits on every machine: the weights of the
+terms are stored, and every share is a sum in float64, in the order of the terms' numbers, that is rounded once.
 
-A share has the same bits on every machine: the weights of the terms are stored, and every share is a sum in float64, in
-the order of the terms' numbers, that is rounded once.
-
-The match of a query's words with its results: how many of its words a result has, and how many one sentence has. The
-index of the documents' words tells which words a document has. Sentences are split from the texts of the few results
-that may have the best one.
-
-Reads the words of releases from before scores had a lexical part, which stored them by sentence. Their idf was in
-float64, their words were those of rule 1, and k1 and b were Lucene's. Scores by these words stay equal as long as all
-three are kept.
+Releases from before scores had a lexical part stored words by sentence. Their scores stay equal as long as their idf is
+in float64, their words are those of rule 1, and k1 and b are Lucene's.
 """
 
 import hashlib

@@ -1,10 +1,7 @@
 """A cross-encoder reads a query and a text together, and gives the pair one score.
 
-The models of cross-encoders: a graph for onnxruntime, or BERT-like weights for the kernel, which is faster. Both give
-the output of a pair before the activation.
-
-The files are those that `taugate.calibration.export.rerankers` writes. Scores are those of sentence-transformers'
-CrossEncoder.predict, with the model's own activation.
+Its model is a graph for onnxruntime, or BERT-like weights for the kernel, which is faster. Scores are those of
+sentence-transformers' CrossEncoder.predict, with the model's own activation.
 """
 
 import itertools
@@ -14,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from taugate.errors import EncoderError, ReleaseError, RerankerUnavailable
 from taugate.policy.arrays import Float32
@@ -25,8 +22,7 @@ from taugate.release.search_records import RerankerKind
 from taugate.retrieval.encoder.bert import BertModel, kernel_path, load_session
 from taugate.retrieval.encoder.encoder import load_tokenizer
 from taugate.retrieval.hardware import processors
-from taugate.retrieval.rerank.stage import checked_scores
-from taugate.storage.files import read_bounded, sha256_files
+from taugate.retrieval.rerank.stage import checked_scores, read_exported
 from taugate.storage.tensors import Arrays, map_tensors
 
 if TYPE_CHECKING:
@@ -45,7 +41,7 @@ CONFIG = RERANKER_CONFIGS["cross-encoder"]
 FILES = (MODEL, DATA, WEIGHTS, TOKENIZER, CONFIG)  # one model; DATA only beside a graph with large weights
 # What published cross-encoders of one label give: a probability, or log-odds.
 Activation = Literal["sigmoid", "identity"]
-_MAX_CONFIG, _MAX_TOKENS = 1 << 20, 1 << 20
+_MAX_TOKENS = 1 << 20
 _REMEDY = "export the cross-encoder again"
 
 
@@ -161,12 +157,7 @@ class CrossEncoder:
     def __init__(self, folder: Path, threads: int | None = None) -> None:
         """Load the files; `threads`: threads for a batch, by default the processors that this process may use."""
         self.folder = folder
-        self.config = _read_config(folder)
-        names = [name for name in FILES if (folder / name).is_file()]
-        try:
-            self.sha256 = sha256_files(folder, names)
-        except OSError as error:
-            raise EncoderError(f"{folder}: cannot be read ({error}); {_REMEDY}") from error
+        self.config, self.sha256 = read_exported(folder, CrossEncoderConfig, CONFIG, FILES, "cross-encoder")
         self._tokenizer = load_tokenizer(folder, self.config.max_length, _REMEDY)
         self._model = self._load_model(threads or processors())
 
@@ -215,10 +206,3 @@ class CrossEncoder:
 
     def close(self) -> None:
         """Do nothing: the session is freed with this object."""
-
-
-def _read_config(folder: Path) -> CrossEncoderConfig:
-    try:
-        return CrossEncoderConfig.model_validate_json(read_bounded(folder / CONFIG, _MAX_CONFIG))
-    except (OSError, ValidationError) as error:
-        raise EncoderError(f"{folder / CONFIG}: not the configuration of a cross-encoder; {_REMEDY}") from error

@@ -1,17 +1,13 @@
 """Late interaction: compares the vectors of a query's tokens with those of the candidates' tokens.
 
-Encodes a text as one vector per token, for late interaction (Khattab and Zaharia, "ColBERT", SIGIR 2020). The files are
-those that `taugate.calibration.export.rerankers` writes. Vectors are those of sentence-transformers'
-MultiVectorEncoder, which also reads the checkpoints of PyLate and of ColBERTv2.
-
-Largest similarities of a query's tokens to those of each document, which are stored with a byte per component. The
-query is rounded to a byte per component, too, with a scale for every 64, so that the kernel multiplies integers, with
-the same bits on all processors. Without the kernel, NumPy multiplies the rounded numbers in float32.
-
 The score is MaxSim (Khattab and Zaharia, "ColBERT", SIGIR 2020, eq. 3) divided by the number of the query's vectors, so
-that one threshold fits queries of all lengths: the mean, over the query's tokens, of the largest similarity to a token
-of the document. The token vectors of an encoder that was not trained for it count by how rare the token is in the
-documents. A stored vector has one byte per component and one scale.
+that one threshold fits queries of all lengths. The token vectors of an encoder that was not trained for it count by how
+rare the token is in the documents. Vectors are those of sentence-transformers' MultiVectorEncoder, which also reads the
+checkpoints of PyLate and of ColBERTv2.
+
+A stored vector has one byte per component and one scale. The query is rounded to a byte per component, too, with a
+scale for every 64, so that the kernel multiplies integers, with the same bits on all processors. Without the kernel,
+NumPy multiplies the rounded numbers in float32.
 """
 
 import time
@@ -21,7 +17,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from taugate.errors import EncoderError, ReleaseError, RerankerUnavailable
 from taugate.policy.arrays import Float32
@@ -33,13 +29,12 @@ from taugate.retrieval.encoder.bert import BLOCK, BertModel, Graph, kernel, kern
 from taugate.retrieval.encoder.encoder import load_tokenizer
 from taugate.retrieval.hardware import processors
 from taugate.retrieval.index.top_k import Candidate
-from taugate.retrieval.rerank.stage import Reranker, checked_scores
-from taugate.storage.files import read_bounded, sha256_files
+from taugate.retrieval.rerank.stage import Reranker, checked_scores, read_exported
 from taugate.storage.tensors import Arrays, map_tensors, write_tensors
 
 CONFIG = RERANKER_CONFIGS["late-interaction"]
 FILES = (MODEL, DATA, WEIGHTS, TOKENIZER, CONFIG)  # one model; DATA only beside a graph with large weights
-_MAX_CONFIG, _MAX_TOKENS = 1 << 20, 1 << 20
+_MAX_TOKENS = 1 << 20
 _PAD_MULTIPLE = 4  # as for encoders: more texts share a batch
 _SHORTEST = 1e-12  # length by which a shorter vector is divided, as in PyTorch's normalize
 _REMEDY = "export the late-interaction model again"
@@ -108,11 +103,8 @@ class TokenEncoder:
     def __init__(self, folder: Path, threads: int | None = None) -> None:
         """Load the files; `threads`: threads for a batch, by default the processors that this process may use."""
         self.folder = folder
-        self.config = config = _read_config(folder)
-        try:
-            self.sha256 = sha256_files(folder, [name for name in FILES if (folder / name).is_file()])
-        except OSError as error:
-            raise EncoderError(f"{folder}: cannot be read ({error}); {_REMEDY}") from error
+        self.config, self.sha256 = read_exported(folder, TokenEncoderConfig, CONFIG, FILES, "late-interaction model")
+        config = self.config
         self._tokenizers = {role: load_tokenizer(folder, length, _REMEDY) for role, length in config.lengths.items()}
         self._model = self._load_model(threads or processors())
 
@@ -180,15 +172,6 @@ class TokenEncoder:
         vectors = self._model.run(texts)
         vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), _SHORTEST)
         return np.split(vectors, np.cumsum([len(text) for text in texts])[:-1])
-
-
-def _read_config(folder: Path) -> TokenEncoderConfig:
-    try:
-        return TokenEncoderConfig.model_validate_json(read_bounded(folder / CONFIG, _MAX_CONFIG))
-    except (OSError, ValidationError) as error:
-        raise EncoderError(
-            f"{folder / CONFIG}: not the configuration of a late-interaction model; {_REMEDY}"
-        ) from error
 
 
 class CodedTokens(NamedTuple):

@@ -1,8 +1,5 @@
 """The second stage of a search: the candidates of the first in the order of a reranker's scores, and its interface.
 
-The interface of rerankers: score how well documents answer a query. Some read the documents' texts (`TextScorer`); late
-interaction compares vectors that the release stores.
-
 It has its own threshold, calibrated on its own scores. If a query's scores do not come in time, or at all, the query
 has the first stage's results with the first stage's threshold, never some of each.
 """
@@ -13,12 +10,14 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Protocol, Self
+from pathlib import Path
+from typing import NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, ValidationError
 
-from taugate.errors import OtherReranker, RerankerUnavailable, TaugateError
+from taugate.errors import EncoderError, OtherReranker, RerankerUnavailable, TaugateError
 from taugate.policy.abstention import AnswerRule
 from taugate.policy.arrays import Float32
 from taugate.policy.policy import Policy
@@ -27,7 +26,9 @@ from taugate.release.search_records import KnownPair
 from taugate.retrieval.documents.store import Documents
 from taugate.retrieval.index.top_k import Candidate, TopK
 from taugate.retrieval.query import Skipped
+from taugate.storage.files import read_bounded, sha256_files
 
+Config = TypeVar("Config", bound=BaseModel)
 _log = logging.getLogger(__name__)
 
 FIRST_SCORE = "first_stage"  # name of the first stage's score in the model of relevance
@@ -121,6 +122,19 @@ class TextReranker:
     def close(self) -> None:
         """See `PairScorer`."""
         self.scorer.close()
+
+
+def read_exported(
+    folder: Path, config: type[Config], file: str, files: Sequence[str], model: str
+) -> tuple[Config, str]:
+    """Read the configuration of an exported model, and the digest of its files."""
+    try:
+        read = config.model_validate_json(read_bounded(folder / file, 1 << 20))
+        return read, sha256_files(folder, [name for name in files if (folder / name).is_file()])
+    except (OSError, ValidationError) as error:
+        raise EncoderError(
+            f"{folder / file}: not the configuration of a {model}, or it cannot be read; export the {model} again"
+        ) from error
 
 
 def checked_scores(scores: Float32, texts: int, name: str) -> Float32:

@@ -10,6 +10,7 @@ from pydantic.dataclasses import dataclass
 
 from taugate.calibration.encoding.encoder_options import EndpointOptions, InputOptions
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, RequestedEncoder
+from taugate.cli.terminal.display import ProgressDisplay
 from taugate.cli.terminal.options import Appearance, AsJson, command_of, option, part
 from taugate.cli.terminal.output import print_result, say_labelled
 from taugate.storage.files import Json
@@ -42,8 +43,6 @@ def run(options: EncodeOptions) -> int:
 
     If the command was killed, repeat it to resume.
     """
-    # Imported here because it needs the extra `calibration`.
-    from taugate.cli.terminal.display import ProgressDisplay
     from taugate_engines.encoding.encode import Workers, encode_corpus
 
     workers = Workers(options.workers, options.ray_address)
