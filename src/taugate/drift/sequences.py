@@ -27,7 +27,7 @@ import numpy as np
 from taugate.policy.arrays import Float64
 
 CONFIDENCE = 0.95
-BLOCK = 8  # clusters whose judgements are collected before they bet, so that a burst makes one bet
+BLOCK = 16  # clusters whose judgements are collected before they bet, so that a burst makes one bet
 RECENT = 240  # bets after which the sequence of recent traffic starts anew; it has from one to two times as many
 _GRID = np.concatenate([np.arange(1, 100) / 1000, np.arange(20, 60) / 200, np.arange(15, 50) / 50])
 # λ as a multiple of θ·E[b] / E[(a − θ·b)²]. Against rare losses of 1 with twice the mean θ, Kelly's bet is 2.
