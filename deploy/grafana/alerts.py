@@ -13,9 +13,9 @@ _HEAD = """# Generated from deploy/prometheus/rules by `make dashboards`; edit t
 _INSTANT = {"instant": True, "range": False}
 _SOURCE = "prometheus"  # uid of the data source in deploy/grafana/provisioning
 _RUNBOOKS = '{{ or $externalLabels.taugate_runbooks "docs/runbooks" }}'  # Grafana's templates have no external labels
-# Further numbers of a summary: Prometheus queries them in the template, and Grafana beside the alert's expression.
-_QUERY = re.compile(r"printf \"(?:max\()?(?P<series>[\w:]+)\{(?P<labels>[^\"}]*)\}\)?\" [^|]*\| query")
-_NAMES = "CDEF"  # of these queries
+# The second number in an annotation: Prometheus queries it in the template, and Grafana beside the alert's expression.
+_NAMES = "CD"  # of the further numbers in a summary
+_QUERY = re.compile(r"printf \"(?P<series>[\w:]+)\{[^\"]*\" [^|]*\| query")
 
 
 def provisioned(rules: Path) -> str:
@@ -40,8 +40,9 @@ def provisioned(rules: Path) -> str:
 
 def _rule(rule: dict[str, Any]) -> dict[str, Any]:
     annotations = {name: _in_grafana(text) for name, text in rule["annotations"].items()}
-    numbers = [
-        _data(name, _SOURCE, {"expr": _number(match["series"], match["labels"]), **_INSTANT})
+    # With the labels of the drift alert, in both directions: by these Grafana finds the value that belongs to an alert.
+    other_numbers = [
+        _data(name, _SOURCE, {"expr": _number(match["series"], directed="direction" in rule["expr"]), **_INSTANT})
         for name, match in zip(_NAMES, _QUERY.finditer(rule["annotations"]["summary"]), strict=False)
     ]
     return {
@@ -52,7 +53,7 @@ def _rule(rule: dict[str, Any]) -> dict[str, Any]:
             _data("A", _SOURCE, {"expr": rule["expr"].strip(), **_INSTANT}),
             # For Prometheus an expression fires if any series exists, even with the value 0; for Grafana it would not.
             _data("B", "__expr__", {"type": "math", "expression": "is_number($A)"}),
-            *numbers,
+            *other_numbers,
         ],
         "noDataState": "OK",
         "execErrState": "Error",
@@ -62,12 +63,14 @@ def _rule(rule: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _number(series: str, labels: str) -> str:
-    """Return a query with the labels of the alert, by which Grafana finds the value that belongs to it."""
-    if "signal" not in labels:
+def _number(series: str, *, directed: bool) -> str:
+    if not directed:
         return f"max by (namespace, job) ({series})"
-    of_signal = f"max by (namespace, job, signal) ({series})"
-    return " or ".join(f'label_replace({of_signal}, "direction", "{way}", "", "")' for way in ("higher", "lower"))
+    return f"{_directed(series, 'higher')} or {_directed(series, 'lower')}"
+
+
+def _directed(series: str, direction: str) -> str:
+    return f'label_replace(max by (namespace, job, signal) ({series}), "direction", "{direction}", "", "")'
 
 
 def _data(name: str, source: str, model: dict[str, Any]) -> dict[str, Any]:
