@@ -21,7 +21,7 @@ endif
 comma := ,
 .DEFAULT_GOAL := help
 .PHONY: help quickstart test test-slow test-exhaustive test-pairs faults acceptance calibration-benchmarks abstention-benchmarks guesses few-labels \
-  papers evidence-benchmarks gate-benchmarks hybrid-benchmarks serving-benchmarks explanations drift-benchmarks reliability-benchmarks \
+  papers evidence-benchmarks certificate-edits gate-benchmarks hybrid-benchmarks serving-benchmarks explanations drift-benchmarks reliability-benchmarks \
   ingestion-benchmarks update-benchmark loop engine-tests engine-benchmarks attacks pod privacy soak gate-soak clients rolling-restarts generated-client \
   mcp-conformance litellm evaluators fuzz lab-test test-machines lint pyright format docs prose openapi structure settings dashboards chart \
   constraints requirements audit test-servers clean
@@ -65,6 +65,9 @@ few-labels: $(VENV)/.test ## measure benchmarks/results/few-labels.md: 25 to 100
 	$(BIN)/python -m benchmarks.labels.tables $(ARGS)
 
 evidence-benchmarks: ## measure the tables of benchmarks/results/evidence.md on the data sets in TAUGATE_DATA
+
+certificate-edits: $(VENV)/.test ## check releases by the script alone, and edit them: ARGS="DIR…" with one release each
+	$(BIN)/python -m benchmarks.certificate.tables $(ARGS)
 
 gate-benchmarks: ## measure the tables of benchmarks/results/gate.md on the data sets in TAUGATE_DATA
 

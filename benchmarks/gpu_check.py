@@ -89,7 +89,7 @@ def search(encoder: Path, work: Path, data: Path) -> Found:
     questions = np.load(work / "questions.npy")
     indexes = {kind: load_index(work / kind, kind, questions.shape[1]) for kind in KINDS}
     positions = {kind: index.search(questions, _K).positions for kind, index in indexes.items()}
-    return Found(vectors, positions, [kind for kind, index in indexes.items() if index.gpu])
+    return Found(vectors, positions, [kind for kind, index in indexes.items() if index.gpu.index])
 
 
 def replies(releases: Path, data: Path, own_environment: dict[str, str]) -> list[list[str]]:

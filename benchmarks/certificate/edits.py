@@ -31,8 +31,8 @@ class Edit:
         kind: One of KINDS.
         place: What was edited.
         by_script: The first figure that the script names; None if it finds nothing.
-        by_command: The same for what `taugate release check` adds, which draws.
-        changes: A stated figure that the edit changes, by Taugate's own code; None if it changes none.
+        by_command: If it finds nothing, the same for what `taugate release check` adds, which draws.
+        changes: If neither finds it, a stated figure that it changes by Taugate's own code; None if it changes none.
     """
 
     kind: str
@@ -51,14 +51,15 @@ def edit(release: Path, kind: str, rng: random.Random, scratch: Path) -> Edit:
     place = _edit_evidence(evidence, kind, rng) if labelled else _edit_manifest(raw, derived, kind, rng)
     copy = _written(release, raw, evidence, scratch)
     manifest, stated = verify(copy), {**raw, "roles": evidence["answerable"]["role"]}
-    changes: str | None = f"manifest.{place}"
-    if labelled:
+    by_script = next(iter(recompute(copy)[1]), None)
+    by_command, changes = None, None
+    if by_script is None:
+        by_command = next(unequal("manifest", recompute_drawn(evidence, manifest), stated), None)
+    if by_script is None and by_command is None:  # by a second opinion, nothing that is stated changes
         try:
-            changes = next(unequal("manifest", recomputed(copy, manifest), stated), None)
+            changes = next(unequal("manifest", recomputed(copy, manifest), stated), None) if labelled else place
         except InputError as error:  # nothing can be calibrated on these labels
             changes = str(error)
-    by_script = next(iter(recompute(copy)[1]), None)
-    by_command = next(unequal("manifest", recompute_drawn(evidence, manifest), stated), None)
     shutil.rmtree(copy)
     return Edit(kind, place, by_script, by_command, changes)
 

@@ -36,7 +36,10 @@ def recomputed(release: Path, manifest: ReleaseManifest) -> dict[str, Any]:
     own = DrawnEvidence.of(evidence, manifest, rule)
     scored, units, drawn, roles = own.scored, own.units, own.drawn, own.roles
     part = drawn.parts["calibration"]
-    records: dict[str, Any] = {**recompute_drawn(evidence, manifest), "evidence": units.record.model_dump()}
+    records: dict[str, Any] = {
+        **cast("Any", recompute_drawn(evidence, manifest)),
+        "evidence": units.record.model_dump(),
+    }
     fitted = "heldout" not in drawn.parts and rule.statement is not None and roles is not None
     planned = evidence["planned_rho"]
     if scored.answering is not None:

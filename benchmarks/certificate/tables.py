@@ -2,10 +2,10 @@
 
 import argparse
 import random
+import resource
 import subprocess
 import sys
 import tempfile
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -20,12 +20,15 @@ def main() -> None:
     parser.add_argument("--edits", type=int, default=200, help="number of edits in all")
     options = parser.parse_args()
     folders = [next(path for path in directory.glob("2*") if path.is_dir()) for directory in options.releases]
-    print("| release | figures | seconds |\n|---|---|---|")
+    print("| release | figures | CPU seconds |\n|---|---|---|")
     for folder in folders:
-        began = time.perf_counter()
+        began = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
         command = [sys.executable, "-I", check_certificate.__file__, str(folder)]
         said = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
-        print(f"| {folder.parent.name} | {said} | {time.perf_counter() - began:.1f} |", flush=True)
+        print(
+            f"| {folder.parent.name} | {said} | {resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - began:.1f} |",
+            flush=True,
+        )
     rng = random.Random(0)  # noqa: S311 (no secret)
     counts: dict[str, Counter[str]] = {kind: Counter() for kind in KINDS}
     with tempfile.TemporaryDirectory(dir=folders[0].parent) as scratch:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from helm.values.write import readme, schema_json, settings_json, values_yaml
+from helm.values.write import moved_json, readme, schema_json, settings_json, values_yaml
 
 CHART = Path(__file__).parents[1] / "taugate"
 
@@ -14,6 +14,7 @@ def generated() -> dict[Path, str]:
         CHART / "values.yaml": values_yaml(),
         CHART / "values.schema.json": schema_json(),
         CHART / "files" / "settings.json": settings_json(),
+        CHART / "files" / "moved.json": moved_json(),
         page: readme(page.read_text(encoding="utf-8")),
     }
 

@@ -27,19 +27,19 @@ class KeyEntry(Group):
 class Keys(Group):
     """API keys (docs/access.md). Without keys the service needs settings.allow_unauthenticated to start."""
 
-    existing_secret: Name | None = value(
-        None, "Secret with a file of keys; a change takes effect within minutes, without a restart"
+    existing_secret: SecretEntry | None = value(
+        None,
+        "SECRET or SECRET/ENTRY (entry `keys.json`) with a file of keys; a change takes effect within minutes, "
+        "without a restart",
     )
-    file: str = value("keys.json", "name of the file in that Secret", min_length=1)
     entries: list[KeyEntry] = value([], "hashed keys, from which the chart creates the Secret")
-    variable: SecretEntry = value(
-        SecretEntry(key="keys.json"), "a Secret with keys for TAUGATE_KEYS, which the service reads only at start"
+    variable: SecretEntry | None = value(
+        None,
+        "SECRET or SECRET/ENTRY (entry `keys.json`) with keys for TAUGATE_KEYS, which the service reads only at start",
     )
 
 
 class TrustedKeys(Group):
-    """Public keys (docs/releases.md): only releases that one of them signed are loaded. Set at most one source."""
+    """Public keys (docs/releases.md): only releases that one of them signed are loaded."""
 
-    pem: str | None = value(None, "one or more Ed25519 public keys, in PEM form", pattern="BEGIN PUBLIC KEY")
-    existing_config_map: Name | None = value(None, "ConfigMap whose entries *.pem are public keys")
     existing_secret: Name | None = value(None, "Secret whose entries *.pem are public keys")

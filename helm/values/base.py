@@ -48,6 +48,10 @@ class Image(Group):
     pull_policy: Literal["IfNotPresent", "Always", "Never"] = value("IfNotPresent", "a tag never changes its image")
 
 
+# A name without tag or digest gets the version of Taugate.
+ImageName = Annotated[str, Field(min_length=1)]
+
+
 class Resources(Group):
     """Resources of a container: requests and limits."""
 
@@ -66,25 +70,21 @@ class Toleration(Group):
 
 
 class Scheduled(Group):
-    """Placement of pods on nodes."""
+    """A part with pods of its own."""
 
-    node_selector: Texts = value({}, "labels of the nodes that it may run on")
-    tolerations: list[Toleration] = value([], "taints of nodes that it tolerates")
-    affinity: AsInKubernetes = value({}, "its affinity, as in Kubernetes")
+    pod: AsInKubernetes = value(
+        {}, "fields of its pods' spec, as in Kubernetes, such as {nodeSelector: {pool: batch}, tolerations: […]}"
+    )
 
 
 class Account(Group):
     """A service account. Its token is not mounted, because service and calibration do not use the Kubernetes API."""
 
-    create: bool = value(True, "whether the chart creates it")
-    name: Name | None = value(None, "null: derived from the installation's name; `default` if none is created")
+    name: Name | None = value(None, "an existing account; null: the chart creates one, named like the installation")
     annotations: Texts = value(
         {}, "annotations, such as a cloud role that grants access to object storage without credentials"
     )
 
 
-class SecretEntry(Group):
-    """An entry of an existing Secret."""
-
-    existing_secret: Name | None = value(None, "name of the Secret")
-    key: str = value("key", "name of the entry in that Secret", min_length=1)
+# NAME or NAME/ENTRY of an existing Secret.
+SecretEntry = Annotated[str, Field(pattern="^[^/]{1,253}(/[^/]+)?$")]

@@ -23,7 +23,7 @@ from helm.values.network import Ingress, Listen, NetworkPolicy, Service
 from helm.values.recalibration import Recalibration
 from helm.values.redis import Redis
 from helm.values.releases import QueryLog, Releases
-from helm.values.scaling import Autoscaling, DisruptionBudget, Probes, Rollout, TopologySpread
+from helm.values.scaling import Autoscaling, DisruptionBudget, Probes, Rollout, SpreadRule
 from helm.values.settings import ServiceSettings
 
 
@@ -82,23 +82,25 @@ class ChartValues(Group):
     autoscaling: Autoscaling = group(Autoscaling())
     pod_disruption_budget: DisruptionBudget = group(DisruptionBudget())
     rollout: Rollout = group(Rollout())
-    probes: Probes = group(Probes())
+    probes: Probes = value({}, Probes.__doc__ or "")
     resources: Resources = value(
         Resources(requests={"cpu": "2", "memory": "640Mi"}, limits={"cpu": "2", "memory": "1Gi"}),
         "the CPU limit sets the number of encoder threads; benchmarks/results/serving.md measured 361 queries/s on two "
         "processors; memory was 392 MB under load, 606 MB with 10,000 connections, and a swap holds two releases",
     )
-    topology_spread: TopologySpread = group(TopologySpread())
+    topology_spread: SpreadRule | None = value(
+        "ScheduleAnyway", "how pods are spread over nodes and over zones; ScheduleAnyway: if possible; null: no rule"
+    )
     node_selector: Texts = value({}, "labels of the nodes that the service may run on")
     tolerations: list[Toleration] = value([], "taints of nodes that the service tolerates")
     affinity: AsInKubernetes = value({}, "affinity of the service's pods, as in Kubernetes")
-    priority_class_name: Name | None = value(None, "null: the cluster's default")
-    runtime_class_name: Name | None = value(
-        None, "runtime class, such as nvidia, if a GPU needs one; null: the node's default"
+    pod_spec: AsInKubernetes = value(
+        {}, "further fields of the service's pods, as in Kubernetes, such as priorityClassName or runtimeClassName"
     )
     pod_security_context: AsInKubernetes = value(
-        {"runAsUser": 10001, "runAsGroup": 10001, "fsGroup": 10001},
-        "of all pods, on top of the restricted Pod Security Standard; the images run as any user, so null removes a "
+        {},
+        "of all pods; {runAsUser: 10001, runAsGroup: 10001, fsGroup: 10001}, on top of the restricted Pod "
+        "Security Standard; the images run as any user, so null removes a "
         "number that a cluster such as OpenShift assigns; fsGroup gives its group a volume that one node mounts, while "
         "most drivers of ReadWriteMany leave it as it is",
     )

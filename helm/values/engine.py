@@ -12,8 +12,8 @@ class Engine(Group):
         "http://milvus:19530; only the image taugate/service-milvus has the Milvus client",
         pattern="^(https?|postgres(ql)?)://",
     )
-    token_secret: SecretEntry = value(
-        SecretEntry(key="token"), "a Secret with the token of Milvus, or the password of PostgreSQL"
+    token_secret: SecretEntry | None = value(
+        None, "SECRET or SECRET/ENTRY (entry `token`) with the token of Milvus, or the password of PostgreSQL"
     )
 
 
@@ -23,11 +23,15 @@ class EncoderEndpoint(Group):
     url: str | None = value(
         None, "base URL if it is not the one that the release names, or if there is a key", pattern="^https?://"
     )
-    key_secret: SecretEntry = value(SecretEntry(key="key"), "a Secret with the key, which is sent to `url` only")
+    key_secret: SecretEntry | None = value(
+        None, "SECRET or SECRET/ENTRY (entry `key`) with the key, which is sent to `url` only"
+    )
 
 
 class RerankEndpoint(Group):
     """An endpoint that reranks (docs/how-to/better-ranking.md). With networkPolicy, extraEgress must allow it."""
 
     url: str | None = value(None, "URL of the reranker, such as http://reranker:8080", pattern="^https?://")
-    key_secret: SecretEntry = value(SecretEntry(key="key"), "a Secret with the key, which is sent to `url` only")
+    key_secret: SecretEntry | None = value(
+        None, "SECRET or SECRET/ENTRY (entry `key`) with the key, which is sent to `url` only"
+    )

@@ -10,21 +10,18 @@ class ServiceMonitor(Group):
 
     enabled: bool = value(False, "off: it needs the CustomResourceDefinitions of the Prometheus operator")
     kind: Literal["ServiceMonitor", "PodMonitor"] = value("ServiceMonitor", "PodMonitor: without the Service")
-    key: SecretEntry = value(
-        SecretEntry(), "a Secret with an API key of scope `metrics`; /metrics needs it if the service has keys"
+    key: SecretEntry | None = value(
+        None,
+        "SECRET or SECRET/ENTRY (entry `key`) with an API key of scope `metrics`; /metrics needs it if the "
+        "service has keys",
     )
-    interval: str = value("15s", "scrape interval, as in deploy/prometheus/prometheus.yml", pattern="^[0-9]+(s|m)$")
     job: Name = value("taugate", "the label `job`; the alerts about targets name it, and the namespace")
-    labels: Texts = value(
-        {}, "labels by which the operator's Prometheus selects it, such as release: kube-prometheus-stack"
-    )
 
 
 class PrometheusRule(Group):
     """Alerts and recording rules: deploy/prometheus/rules, unchanged except for the links to runbooks."""
 
     enabled: bool = value(False, "off: it needs the CustomResourceDefinitions of the Prometheus operator")
-    labels: Texts = value({}, "labels by which the operator's Prometheus selects them")
     runbooks_url: str | None = value(
         None,
         "URL of your copy of docs/runbooks, such as https://wiki.example.com/taugate/runbooks, for links in alerts; "
@@ -50,6 +47,10 @@ class Dashboards(Group):
 class Metrics(Group):
     """Metrics for Prometheus, and dashboards for Grafana."""
 
+    labels: Texts = value(
+        {},
+        "labels of monitors and rules, by which the operator's Prometheus selects them: release: kube-prometheus-stack",
+    )
     service_monitor: ServiceMonitor = group(ServiceMonitor())
     prometheus_rule: PrometheusRule = group(PrometheusRule())
     dashboards: Dashboards = group(Dashboards())
@@ -58,8 +59,8 @@ class Metrics(Group):
 class Tests(Group):
     """`helm test`: a pod that searches."""
 
-    key: SecretEntry = value(
-        SecretEntry(),
-        "a Secret with an API key of scope `search`; if the service has keys and this is empty, there is no test",
+    key: SecretEntry | None = value(
+        None,
+        "SECRET or SECRET/ENTRY (entry `key`) with an API key of scope `search`; if the service has keys and this "
+        "is empty, there is no test",
     )
-    query: str = value("Does it answer?", "query to send; any reply that names its release passes", min_length=1)

@@ -11,10 +11,9 @@ HostName = Annotated[str, Field(pattern=r"^(\*|(\*\.)?[A-Za-z0-9_-]+(\.[A-Za-z0-
 
 
 class Listen(Group):
-    """The address at which the service listens in its pod."""
+    """The address at which the service listens in its pod, on port 8000."""
 
     host: str = value("0.0.0.0", "every IPv4 address of the pod; `::` in an IPv6 cluster", min_length=1)  # noqa: S104
-    port: Port = value(8000, "the image's default")
     allowed_hosts: list[HostName] = value(
         [],
         "further host names that requests may use, such as a name forwarded by a gateway, `*.example.org`, or `*` for "
@@ -60,23 +59,19 @@ class IngressTls(Group):
 class Ingress(Group):
     """An Ingress, which ends TLS. Behind it, API keys travel unencrypted."""
 
-    enabled: bool = value(False, "off: no access from outside the cluster by default")
     class_name: Name | None = value(None, "null: the cluster's default")
     annotations: Texts = value({}, "annotations for its controller, which must allow bodies of settings.max_body_bytes")
-    hosts: list[IngressHost] = value([], "at least one")
+    hosts: list[IngressHost] = value([], "hosts and their paths; empty: no Ingress")
     tls: list[IngressTls] = value([], "certificates")
 
 
 class NetworkPolicy(Group):
-    """Limits connections to and from the service. A network plugin has to enforce it."""
+    """Limits connections to and from the service, with ports from the URLs. A network plugin has to enforce it."""
 
     enabled: bool = value(False, "off: a plugin that denies unknown traffic breaks an installation silently")
     ingress_from: list[AsInKubernetes] = value(
         [], "callers besides the pod of `helm test`, as `from` of a NetworkPolicy; include Prometheus; empty: all"
     )
-    redis_port: Port = value(6379, "port of an external Redis")
-    engine_port: Port = value(19530, "port of the engine; the default is that of Milvus, and PostgreSQL uses 5432")
-    object_storage_port: Port = value(443, "port of object storage, if releases or data are at a URL")
     extra_egress: list[AsInKubernetes] = value(
         [],
         "further `egress` rules, for example for a model hub, or for the source of a role's credentials: "

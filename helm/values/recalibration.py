@@ -6,26 +6,24 @@ from pydantic import Field
 
 from helm.values.base import (
     Account,
+    AsInKubernetes,
     Group,
-    Image,
+    ImageName,
     Name,
     Quantity,
-    Resources,
     Scheduled,
     SecretEntry,
     Variables,
     group,
     value,
 )
-from helm.values.releases import ObjectStorage
 
 
 class Data(Group):
     """The labelled data set: a folder with corpus.jsonl, queries.jsonl and qrels/, at a URL or in a claim."""
 
     url: str | None = value(None, "URL of that folder, such as s3://bucket/data/faq", pattern="^[a-z0-9]+://.+")
-    existing_claim: Name | None = value(None, "an existing claim with that folder, mounted read-only")
-    path: str = value("", "the folder in that claim", pattern="^([^/].*)?$")
+    existing_claim: Name | None = value(None, "CLAIM or CLAIM/FOLDER, mounted read-only")
 
 
 class Promotion(Group):
@@ -38,7 +36,7 @@ class Promotion(Group):
     max_kept_increase: float | Literal["auto"] | None = value(
         None, "promote only if the share of results kept is shown to rise by at most this; `auto` as above"
     )
-    rule: str | None = value(None, "deprecated: the rule as a sentence; use the two limits")
+    rule: str | None = Field(default=None, description="the rule as a sentence", deprecated="use the two limits")
 
 
 class CronJob(Group):
@@ -48,18 +46,15 @@ class CronJob(Group):
     schedule: str = value(
         "0 3 * * 0", "Sundays at three: labels change weekly, and the result is not urgent", min_length=9
     )
-    time_zone: str | None = value(
-        None, "time zone of the schedule, such as Europe/Vienna; null: that of the cluster's controller"
-    )
     arguments: list[str] = value(
         [],
         "further arguments of `taugate recalibrate`, such as [--url, 'http://taugate-pods:8000'] for a trial on the "
         "pods of the installation taugate; not --log, because the data set is mounted read-only",
     )
-    suspend: bool = value(False, "true: the schedule starts nothing; `kubectl create job --from` still does")
-    starting_deadline_seconds: int = value(3600, "a run that could not start for an hour is skipped", ge=10)
-    history_limit: int = value(
-        3, "number of succeeded and of failed Jobs to keep; Kubernetes' default for succeeded ones", ge=0
+    spec: AsInKubernetes = value(
+        {},
+        "further fields of its spec, such as {timeZone: Europe/Vienna, suspend: true}; {startingDeadlineSeconds: 3600, "
+        "successfulJobsHistoryLimit: 3, failedJobsHistoryLimit: 3}",
     )
 
 
@@ -71,17 +66,6 @@ class Job(Group):
     arguments: list[str] = value(
         [], "another `taugate` command to run on the volume, such as [release, promote, ID, --releases, /releases]"
     )
-    ttl_seconds_after_finished: int = value(
-        604_800, "time until a finished Job is deleted: a week to read its log", ge=0
-    )
-
-
-class WorkVolume(Group):
-    """The volume in which calibration creates releases before it pushes them, if releases.url is set."""
-
-    existing_claim: Name | None = value(None, "an existing claim; null: the chart creates one, for one node")
-    storage_class: Name | None = value(None, "null: the cluster's default")
-    size: Quantity = value("10Gi", "see releases.volume.size")
 
 
 class Cache(Group):
@@ -90,7 +74,6 @@ class Cache(Group):
     existing_claim: Name | None = value(
         None, "an existing claim that keeps them between runs; null: they are deleted with the pod"
     )
-    size: Quantity = value("4Gi", "size of the pod's own volume; 500,000 embeddings of 384 dimensions are 0.8 GB")
 
 
 class Prune(Group):
@@ -98,8 +81,8 @@ class Prune(Group):
 
     schedule: str = Field(description="such as 0 5 * * 6", min_length=9)
     arguments: list[str] = value([], "further arguments, such as [--keep, '20']")
-    time_zone: str | None = value(None, "see recalibration.cronJob.timeZone")
-    suspend: bool = value(False, "see recalibration.cronJob.suspend")
+    time_zone: str | None = value(None, "time zone of the schedule")
+    suspend: bool = value(False, "true: the schedule starts nothing")
 
 
 class Recalibration(Scheduled):
@@ -119,27 +102,33 @@ class Recalibration(Scheduled):
         "settings of the current release",
     )
     promotion: Promotion = group(Promotion())
-    signing_key: SecretEntry = value(
-        SecretEntry(key="signing.key"), "a Secret with the Ed25519 private key that signs releases, in PEM form"
+    signing_key: SecretEntry | None = value(
+        None,
+        "SECRET or SECRET/ENTRY (entry `signing.key`) with the Ed25519 private key that signs releases, in PEM form",
     )
-    signing_passphrase: SecretEntry = value(SecretEntry(key="passphrase"), "a Secret with the passphrase of that key")
-    image: Image = value(Image(repository="taugate/calibration"), "image of the calibration, which has PyTorch")
-    resources: Resources = value(
-        Resources(requests={"cpu": "2", "memory": "2Gi"}, limits={"cpu": "2", "memory": "4Gi"}),
-        "calibrations of 503 and of 1,204 documents took at most 1.1 GB, for the export by PyTorch; 500,000 vectors of "
+    signing_passphrase: SecretEntry | None = value(
+        None, "SECRET or SECRET/ENTRY (entry `passphrase`) with the passphrase of that key"
+    )
+    image: ImageName = value(
+        "taugate/calibration", "image with PyTorch; without tag or digest, of the chart's appVersion"
+    )
+    resources: AsInKubernetes = value(
+        {},
+        "requests and limits; {requests: {cpu: '2', memory: 2Gi}, limits: {cpu: '2', memory: 4Gi}}: calibrations "
+        "of 503 and of 1,204 documents took at most 1.1 GB, for the export by PyTorch; 500,000 vectors of "
         "384 dimensions take 0.8 GB more; two processors encode about 500 texts/s (benchmarks/results/serving.md)",
     )
-    work_volume: WorkVolume = group(WorkVolume())
     cache: Cache = group(Cache())
-    object_storage: ObjectStorage = value(
-        ObjectStorage(), "how calibration reads data and pushes releases; it also needs PutObject"
+    object_storage: Name | None = value(
+        None, "the same for the calibration, which reads data and pushes releases: it also needs PutObject; see its env"
     )
     service_account: Account = value(
         Account(), "service account of the calibration, which may write to storage that the service only reads"
     )
     tmp_size: Quantity = value(
         "4Gi",
-        "size of its /tmp: 500,000 documents of 2 kB, with their data set from a URL, take 2 GB; a pod that fills it "
+        "size of its /tmp, and of a cache without a claim: 500,000 documents of 2 kB, with their data set from a "
+        "URL, take 2 GB; a pod that fills it "
         "is evicted",
     )
     active_deadline_seconds: int | None = value(

@@ -1,6 +1,6 @@
 """The Redis that replicas share: an existing one, or a simple one from the chart."""
 
-from helm.values.base import Image, Name, Resources, Scheduled, SecretEntry, value
+from helm.values.base import AsInKubernetes, ImageName, Scheduled, SecretEntry, value
 
 
 class Redis(Scheduled):
@@ -9,26 +9,24 @@ class Redis(Scheduled):
     url: str | None = value(
         None, "an existing Redis, such as redis://:password@redis:6379/0", pattern="^(rediss?|unix)://"
     )
-    existing_secret: Name | None = value(None, "Secret with the URL, instead of redis.url")
-    key: str = value("url", "name of the entry in that Secret", min_length=1)
+    existing_secret: SecretEntry | None = value(
+        None, "SECRET or SECRET/ENTRY (entry `url`) with the URL, instead of redis.url"
+    )
     enabled: bool = value(False, "true: the chart starts a simple Redis: one pod, bounded memory, nothing on disk")
-    image: Image = value(
-        Image(repository="redis", tag="7.2.11-bookworm"), "image of the chart's own Redis, 6.2 or later"
-    )
-    password: str | None = value(
+    image: ImageName = value("redis:7.2.11-bookworm", "image of the chart's own Redis, 6.2 or later")
+    password_secret: SecretEntry | None = value(
         None,
-        "its password: at least 16 characters that need no escaping in a URL, such as from `openssl rand -hex 24`",
-        pattern=r"^[A-Za-z0-9._~-]{16,}$",
-    )
-    password_secret: SecretEntry = value(
-        SecretEntry(key="password"), "a Secret with that password, instead of redis.password"
+        "SECRET or SECRET/ENTRY (entry `password`) with its password: at least 16 characters that need no "
+        "escaping in a URL, such as from `openssl rand -hex 24`",
     )
     max_memory: str = value(
         "256mb",
         "limit beyond which least recently used entries are evicted; four times the default of a process",
         pattern="^[0-9]+(mb|gb)$",
     )
-    resources: Resources = value(
-        Resources(requests={"cpu": "100m", "memory": "320Mi"}, limits={"memory": "384Mi"}),
-        "resources of the chart's own Redis: its memory, and half as much again for connections and fragmentation",
+    resources: AsInKubernetes = value(
+        {},
+        "requests and limits of the chart's own Redis; {requests: {cpu: 100m, memory: 320Mi}, limits: {memory: "
+        "384Mi}}: "
+        "its memory, and half as much again for connections and fragmentation",
     )

@@ -6,16 +6,12 @@ from helm.values.base import Group, Name, Quantity, Texts, group, value
 
 
 class ReleaseVolume(Group):
-    """The volume with the releases directory."""
+    """The volume with the releases directory; with releases.url, that in which calibration makes releases."""
 
-    enabled: bool = value(True, "false if releases.url names object storage")
     existing_claim: Name | None = value(None, "an existing claim; null: the chart creates one")
     access_mode: Literal["ReadWriteMany", "ReadWriteOnce", "ReadOnlyMany"] = value(
-        "ReadWriteMany", "access mode of the claim: replicas on several nodes read, calibration writes"
-    )
-    one_node: bool = value(
-        False,
-        "true: all pods that mount it run on one node, as ReadWriteOnce requires; if that node fails, all of them do",
+        "ReadWriteMany",
+        "access mode: replicas on several nodes read, calibration writes; ReadWriteOnce: all pods run on one node",
     )
     storage_class: Name | None = value(None, "null: the cluster's default")
     size: Quantity = value(
@@ -23,20 +19,10 @@ class ReleaseVolume(Group):
         "space for ten releases of 1 GB (500,000 documents, 384 dimensions, float32), the number that `taugate release "
         "prune` keeps",
     )
-    keep: bool = value(
-        True, "true: `helm uninstall` keeps the claim, because its releases cannot be reproduced exactly"
+    annotations: Texts = value(
+        {"helm.sh/resource-policy": "keep"},
+        "annotations of the claim; `helm uninstall` keeps it, because its releases cannot be reproduced exactly",
     )
-    annotations: Texts = value({}, "annotations of the claim")
-
-
-class ObjectStorage(Group):
-    """Access to object storage (docs/releases.md). Credentials are never part of a URL."""
-
-    existing_secret: Name | None = value(
-        None, "Secret whose entries become variables, such as AWS_ACCESS_KEY_ID; null: the service account's role"
-    )
-    endpoint: str | None = value(None, "AWS_ENDPOINT_URL; null: AWS itself", pattern="^https?://")
-    region: str | None = value(None, "AWS_REGION; null: the default of the store or the role")
 
 
 class Releases(Group):
@@ -48,16 +34,17 @@ class Releases(Group):
         pattern="^[a-z0-9]+://.+",
     )
     volume: ReleaseVolume = group(ReleaseVolume())
-    copy_path: str = value(
-        "/cache/releases",
-        "folder of a pod's copy of a URL, or of its private copy with trustedKeys, on a separate volume",
-        pattern="^/cache/.+",
-    )
     copy_size: Quantity = value(
-        "4Gi", "size of that volume: the current release of 1 GB, the previous one, and the next"
+        "4Gi",
+        "size of the volume for a pod's copy of a URL, or of signed releases: the current release of 1 GB, the "
+        "previous one, and the next",
     )
-    object_storage: ObjectStorage = value(
-        ObjectStorage(), "how the service reads a URL; it needs GetObject and ListBucket"
+    object_storage: Name | None = value(
+        None,
+        "Secret whose entries become variables, such as AWS_ACCESS_KEY_ID, "
+        "to read a URL (GetObject, ListBucket); "
+        "null: "
+        "the service account's role; another store than AWS: env.AWS_ENDPOINT_URL and env.AWS_REGION",
     )
 
 
@@ -65,9 +52,10 @@ class QueryLog(Group):
     """A log of queries and judgements, for `taugate drift` and `taugate traffic` (docs/drift.md)."""
 
     enabled: bool = value(
-        False, "off: queries are users' data; the log hashes them unless settings.query_log_texts is true"
+        False,
+        "off: queries are users' data; the file /queries/queries.jsonl hashes them unless "
+        "settings.query_log_texts is true",
     )
-    path: str = value("/queries/queries.jsonl", "the file, on a separate volume", pattern="^/queries/.+")
     existing_claim: Name | None = value(
         None, "an existing claim that keeps it, with a folder per pod; null: it is deleted with the pod"
     )

@@ -9,6 +9,7 @@ import yaml
 from pydantic import BaseModel
 
 from helm.values.chart import ChartValues
+from helm.values.moved import MOVED
 from helm.values.settings import plain_defaults
 
 BEGIN, END = "<!-- values: make chart -->", "<!-- end of values -->"
@@ -28,7 +29,29 @@ def schema_json() -> str:
         part["required"] = [
             name for name, inner in part["properties"].items() if {"type": "null"} not in inner.get("anyOf", [])
         ]
-    return json.dumps(_plain(schema), indent=2, ensure_ascii=False) + "\n"
+    plain = _plain(schema)
+    for path, use in MOVED.items():
+        _let_in(plain, path.split("."), f"no longer a value: {use}")
+    return json.dumps(plain, indent=2, ensure_ascii=False) + "\n"
+
+
+def _let_in(schema: dict[str, Any], path: list[str], text: str) -> None:
+    """Allow a value that went, for a template that refuses it with its successor's name."""
+    properties = schema["properties"]
+    for name in path[:-1]:
+        inner = properties.setdefault(name, {"anyOf": [{"type": "object", "additionalProperties": True}]})
+        reference = inner.get("$ref", "")
+        if not reference:  # the group is now a single value
+            if "object" not in str(inner.get("anyOf")):
+                properties[name] = {"anyOf": [inner, {"type": "object", "additionalProperties": True}]}
+            return
+        properties = schema["$defs"][reference.rpartition("/")[2]]["properties"]
+    properties[path[-1]] = {"deprecated": True, "description": text}
+
+
+def moved_json() -> str:
+    """Return the values that went, with what to use, for the template that refuses them."""
+    return json.dumps(MOVED, indent=2) + "\n"
 
 
 def settings_json() -> str:

@@ -50,7 +50,7 @@ def served(guarded: str) -> Iterator[HTTPProcess]:
 async def search_and_judge(server: str | StdioServerParameters, mode: str) -> None:
     async with Client(server, mode=mode) as client:
         assert client.protocol_version == PROTOCOLS[mode]
-        assert [tool.name for tool in (await client.list_tools()).tools] == ["search", "feedback"]
+        assert [tool.name for tool in (await client.list_tools()).tools] == ["search", "explain", "gate", "feedback"]
         found = await client.call_tool("search", {"query": QUESTION})
         assert not found.is_error, found.content
         shown = found.structured_content

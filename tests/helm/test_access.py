@@ -48,7 +48,7 @@ def test_key_filter_without_condition_is_refused() -> None:
 
 def test_keys_from_variable() -> None:
     assert "TAUGATE_KEYS" not in secrets(render(KEYS).container)
-    values = {"keys": {"variable": {"existingSecret": "more", "key": "list"}}}
+    values = {"keys": {"variable": "more/list"}}
     assert secrets(render(values).container)["TAUGATE_KEYS"] == ("more", "list")
 
 
@@ -57,18 +57,14 @@ def test_no_trusted_keys_by_default() -> None:
     assert [obj["metadata"]["name"] for obj in render(KEYS).of("ConfigMap")] == ["shop-taugate"]
 
 
-def test_trusted_keys_from_all_sources() -> None:
-    rendered = render(KEYS, at("trustedKeys.pem", PEM))
-    assert rendered.one("ConfigMap", "-trusted")["data"] == {"trusted.pem": PEM}
-    assert {"name": "trusted", "configMap": {"name": "shop-taugate-trusted"}} in rendered.pod["volumes"]
-    assert volume({**KEYS, "trustedKeys": {"existingConfigMap": "ours"}}, "trusted")["configMap"] == {"name": "ours"}
+def test_trusted_keys_are_from_a_secret() -> None:
     assert volume({**KEYS, "trustedKeys": {"existingSecret": "ours"}}, "trusted")["secret"]["secretName"] == "ours"
 
 
 def test_trusted_keys_add_private_copy() -> None:
     """Its root file system is read-only, and it serves a signed release from a private copy."""
     assert volume(KEYS, "cache") is None
-    rendered = render(KEYS, at("trustedKeys.pem", PEM))
+    rendered = render(KEYS, at("trustedKeys.existingSecret", "ours"))
     assert (
         next(volume for volume in rendered.pod["volumes"] if volume["name"] == "cache")["emptyDir"]["sizeLimit"]
         == "4Gi"
@@ -78,17 +74,15 @@ def test_trusted_keys_add_private_copy() -> None:
 
 
 def test_existing_service_account_is_used() -> None:
-    rendered = render(KEYS, at("serviceAccount", {"create": False, "name": "ours"}))
+    rendered = render(KEYS, at("serviceAccount", {"name": "ours"}))
     assert rendered.of("ServiceAccount") == []
     assert rendered.pod["serviceAccountName"] == "ours"
-    assert render(KEYS, at("serviceAccount.create", False)).pod["serviceAccountName"] == "default"
 
 
-@pytest.mark.parametrize(("name", "made"), [(None, "shop-taugate"), ("reader", "reader")])
-def test_service_account_has_cloud_role(name: str | None, made: str) -> None:
+def test_service_account_has_cloud_role() -> None:
     role = {"eks.amazonaws.com/role-arn": "arn:aws:iam::111122223333:role/reader"}
-    rendered = render(KEYS, at("serviceAccount", {"name": name, "annotations": role}))
+    rendered = render(KEYS, at("serviceAccount.annotations", role))
     (account,) = rendered.of("ServiceAccount")
-    assert account["metadata"]["name"] == rendered.pod["serviceAccountName"] == made
+    assert account["metadata"]["name"] == rendered.pod["serviceAccountName"] == "shop-taugate"
     assert account["metadata"]["annotations"] == role
     assert account["automountServiceAccountToken"] is False

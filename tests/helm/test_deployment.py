@@ -53,7 +53,9 @@ def test_service_reserves_room_for_its_copies(values: Values, room: str) -> None
 def test_nodes_of_redis_and_agents_are_chosen(component: str) -> None:
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}}
     chosen = {"nodeSelector": {"pool": "a"}, "tolerations": [{"operator": "Exists"}], "affinity": affinity}
-    pod = render(VARIANTS["minio"], {component: chosen}).one("Deployment", f"-{component}")["spec"]["template"]["spec"]
+    pod = render(VARIANTS["minio"], {component: {"pod": chosen}}).one("Deployment", f"-{component}")["spec"][
+        "template"
+    ]["spec"]
     assert (pod["nodeSelector"]["pool"], pod["affinity"]) == ("a", affinity)
     assert pod["tolerations"] == [{"operator": "Exists"}]
 
@@ -130,7 +132,7 @@ def test_platform_fields_reach_service_and_calibration() -> None:
 
 def test_cluster_may_assign_the_user() -> None:
     none = {"runAsUser": None, "runAsGroup": None, "fsGroup": None}
-    own = at("redis", {"enabled": True, "password": "0123456789abcdef"})
+    own = at("redis", {"enabled": True, "passwordSecret": "redis"})
     rendered = render(VARIANTS["recalibrate"], own, {"podSecurityContext": none})
     pods = [item["spec"].get("template", item)["spec"] for kind in ("Deployment", "Job") for item in rendered.of(kind)]
     assert len(pods) == 3
@@ -145,7 +147,7 @@ def test_pods_are_spread_by_revision() -> None:
     for item in spread:
         assert item["matchLabelKeys"] == ["pod-template-hash"]
         assert item["labelSelector"]["matchLabels"]["app.kubernetes.io/component"] == "service"
-    nowhere = {"topologySpread": {"hostname": None, "zone": None}}
+    nowhere = {"topologySpread": None}
     assert "topologySpreadConstraints" not in render(KEYS, nowhere).pod
 
 
@@ -155,8 +157,8 @@ def test_pods_are_spread_by_revision() -> None:
         ("nodeSelector", {"pool": "search"}, "nodeSelector"),
         ("tolerations", [{"key": "gpu", "operator": "Exists"}], "tolerations"),
         ("affinity", {"nodeAffinity": {}}, "affinity"),
-        ("priorityClassName", "high", "priorityClassName"),
-        ("runtimeClassName", "nvidia", "runtimeClassName"),
+        ("podSpec.priorityClassName", "high", "priorityClassName"),
+        ("podSpec.runtimeClassName", "nvidia", "runtimeClassName"),
     ],
 )
 def test_scheduling_fields_are_optional(path: str, value: object, field: str) -> None:

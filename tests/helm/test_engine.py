@@ -42,7 +42,7 @@ def test_pods_have_key_of_endpoint(name: str, secret: str) -> None:
 
 
 def test_engine_without_secret_has_no_volume() -> None:
-    rendered = render(VARIANTS["milvus"], at("engine.tokenSecret.existingSecret", None))
+    rendered = render(VARIANTS["milvus"], at("engine.tokenSecret", None))
     assert rendered.environment["TAUGATE_ENGINE_URL"] == "http://milvus:19530"
     assert "TAUGATE_ENGINE_TOKEN_FILE" not in rendered.environment
     assert MOUNT not in rendered.container["volumeMounts"]

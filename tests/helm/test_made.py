@@ -11,14 +11,15 @@ import yaml
 
 from helm.values.__main__ import generated
 from helm.values.chart import ChartValues
+from helm.values.moved import MOVED
 from helm.values.write import leaves
 from tests.helm.rendered import CHART, KEYS, ROOT, at, render
 
 # Kubernetes' own objects, which are handed on: rendered objects are checked, with what is in these.
 HANDED_ON = {
     "affinity", "behavior", "containerSecurityContext", "env", "extraEgress", "extraEnvFrom", "extraVolumeMounts",
-    "extraVolumes", "global", "httpRoute", "ingressFrom", "initContainers", "liveness", "podSecurityContext",
-    "readiness", "sidecars", "spec", "startup",
+    "extraVolumes", "global", "httpRoute", "ingressFrom", "initContainers", "liveness", "pod", "podSecurityContext",
+    "podSpec", "readiness", "resources", "sidecars", "spec", "startup",
 }  # fmt: skip
 
 
@@ -71,7 +72,8 @@ def test_schema_is_strict() -> None:
     found = list(objects(schema))
     assert len(found) > 30
     open_ones = {name for name, part in found if part.get("additionalProperties") is True}
-    assert open_ones == HANDED_ON
+    assert open_ones >= HANDED_ON
+    assert open_ones - HANDED_ON <= {group for path in MOVED for group in path.split(".")[:-1]}, "refused by a template"
     assert [name for name, part in found if "additionalProperties" not in part] == []
 
 
@@ -79,7 +81,7 @@ def test_schema_is_strict() -> None:
     ("path", "given", "said"),
     [
         ("replica", 3, "'replica' not allowed"),
-        ("topologySpread", None, "missing property 'topologySpread'"),
+        ("listen", None, "missing property 'listen'"),
         ("service.port", None, "missing property 'port'"),
         ("settings.maxK", 5, "'maxK' not allowed"),
         ("settings.max_k", 0, "minimum: got 0, want 1"),
@@ -90,14 +92,13 @@ def test_schema_is_strict() -> None:
         ("replicas", "two", "/replicas': got string"),
         ("releases.url", "bucket/team", "does not match pattern"),
         ("redis.url", "http://redis", "does not match pattern"),
-        ("redis.password", "short", "does not match pattern"),
+        ("redis.passwordSecret", "a/b/c", "does not match pattern"),
         ("resources.limits", {"memory": "1 GB"}, "/resources/limits/memory"),
         ("keys.entries", [{"name": "shop", "sha256": "x", "scopes": []}], "minItems"),
         ("keys.entries", [{"name": "shop"}], "missing properties 'sha256', 'scopes'"),
         ("ingress.hosts", [{"host": "example.org"}], "missing property 'paths'"),
         ("image.digest", "latest", "does not match pattern"),
         ("recalibration.promotion", "off", "got string, want object"),
-        ("metrics.serviceMonitor.interval", "often", "does not match pattern"),
         ("metrics.prometheusRule.runbooksUrl", "wiki.example.com/runbooks", "does not match pattern"),
         ("metrics.prometheusRule.runbooksUrl", "javascript:alert(1)", "does not match pattern"),
         ("metrics.prometheusRule.runbooksUrl", "https://wiki.example.com/two words", "does not match pattern"),
@@ -110,6 +111,24 @@ def test_invalid_value_is_refused_by_name(path: str, given: object, said: str) -
         render(KEYS, at(path, given))
     assert said in str(refused.value)
     assert path.split(".", maxsplit=1)[0] in str(refused.value)
+
+
+# One of each kind: in a group that stays, that is gone, or that is now a single value; the schema lets all of them in.
+WENT = [
+    "redis.affinity",
+    "recalibration.workVolume.size",
+    "tests.key.key",
+    "mcp.image.tag",
+    "keys.file",
+    "runtimeClassName",
+]
+
+
+@pytest.mark.parametrize("path", WENT)
+def test_value_that_went_is_refused_with_its_successor(path: str) -> None:
+    with pytest.raises(helm_python.HelmError) as refused:
+        render(KEYS, at(path, "some"))
+    assert f"taugate: {path} is no longer a value: {MOVED[path]}" in str(refused.value)
 
 
 def test_template_files_are_short() -> None:

@@ -1,13 +1,10 @@
 """The MCP server: absent by default, else with its key, its host names and its network access."""
 
-import helm_python
-import pytest
-
 from taugate_mcp.command import parser
 from taugate_mcp.transports import GRACE_SECONDS
 from tests.helm.rendered import KEYS, VARIANTS, Rendered, at, merged, render, secrets
 
-ON = at("mcp", {"enabled": True, "keySecret": {"existingSecret": "agents-key"}})
+ON = at("mcp", {"enabled": True, "keySecret": "agents-key"})
 POLICY = at("networkPolicy.enabled", True)
 
 
@@ -16,7 +13,7 @@ def pod(rendered: Rendered) -> dict:
 
 
 def test_disabled_mcp_renders_nothing() -> None:
-    off = merged(KEYS, POLICY, at("mcp", {"enabled": False, "key": "k", "replicas": 3, "ingressFrom": [{}]}))
+    off = merged(KEYS, POLICY, at("mcp", {"enabled": False, "keySecret": "k", "replicas": 3, "ingressFrom": [{}]}))
     assert [obj["metadata"]["name"] for obj in render(off).objects if "mcp" in obj["metadata"]["name"]] == []
     assert [path for path in render(KEYS).texts if path.startswith("mcp/")] == []
 
@@ -44,18 +41,10 @@ def test_mcp_grace_period_covers_requests() -> None:
         assert hook["seconds"] == seconds
 
 
-def test_mcp_key_from_secret_or_chart() -> None:
-    theirs, ours = render(KEYS, ON), render(KEYS, at("mcp", {"enabled": True, "key": "taugate_abc"}))
-    assert secrets(pod(theirs)["containers"][0]) == {"TAUGATE_KEY": ("agents-key", "key")}
-    assert theirs.of("Secret") == []
-    assert secrets(pod(ours)["containers"][0]) == {"TAUGATE_KEY": ("shop-taugate-mcp", "key")}
-    assert ours.one("Secret", "-mcp")["stringData"] == {"key": "taugate_abc"}
-    assert "taugate_abc" not in ours.texts["mcp/deployment.yaml"]
-    other = render(KEYS, at("mcp", {"enabled": True, "key": "taugate_def"}))
-    made = [item.one("Deployment", "-mcp")["spec"]["template"]["metadata"]["annotations"] for item in (ours, other)]
-    assert made[0] != made[1], "a pod reads its key when it starts"
-    with pytest.raises(helm_python.HelmValuesError, match="key"):
-        render(KEYS, at("mcp", {"enabled": True, "key": "two words"}))
+def test_mcp_key_is_from_secret() -> None:
+    rendered = render(KEYS, ON)
+    assert secrets(pod(rendered)["containers"][0]) == {"TAUGATE_KEY": ("agents-key", "key")}
+    assert rendered.of("Secret") == []
 
 
 def test_mcp_needs_no_key_without_keys() -> None:

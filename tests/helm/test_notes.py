@@ -2,7 +2,7 @@
 
 from tests.helm.rendered import KEYS, VARIANTS, at, render
 
-URL = {"releases": {"url": "s3://bucket/team", "volume": {"enabled": False}}}
+URL = {"releases": {"url": "s3://bucket/team"}}
 
 
 def test_notes_explain_first_release() -> None:
@@ -21,7 +21,7 @@ def test_notes_with_data_start_job() -> None:
 def test_notes_for_signed_releases_need_key() -> None:
     notes = render(VARIANTS["trusted"]).notes
     wanted = "recalibration.job.enabled=true,recalibration.promotion.enabled=true"
-    assert f"--set {wanted},recalibration.signingKey.existingSecret=SECRET \\\n" in notes
+    assert f"--set {wanted},recalibration.signingKey=SECRET \\\n" in notes
 
 
 def test_notes_with_url_push_release() -> None:
@@ -53,5 +53,5 @@ def test_notes_explain_runbook_links() -> None:
 
 def test_notes_explain_helm_test() -> None:
     assert "helm test shop --namespace team" not in render(KEYS).notes
-    assert "tests.key.existingSecret" in render(KEYS).notes
-    assert "helm test shop --namespace team" in render(KEYS, at("tests.key.existingSecret", "search-key")).notes
+    assert "tests.key" in render(KEYS).notes
+    assert "helm test shop --namespace team" in render(KEYS, at("tests.key", "search-key")).notes

@@ -40,7 +40,7 @@ def test_readme_commands_work_in_sequence() -> None:
         (job,) = render(values).of("Job") or [None]
         ran.append(job and job["spec"]["template"]["spec"]["containers"][0]["args"][:2])
     assert values["image"]["repository"] == "registry.example.org/taugate/service"
-    assert values["recalibration"]["image"]["repository"] == "registry.example.org/taugate/calibration"
+    assert values["recalibration"]["image"] == "registry.example.org/taugate/calibration"
     # What an upgrade was given stays: each Job is turned off again, and a calibration after a command is one.
     assert [args for args in ran if args] == [["calibrate", "/data"], ["release", "promote"]]
     assert [args is None for args in ran[2:]] == [False, True, False, True, *[True] * (len(ran) - 6)]
@@ -80,11 +80,7 @@ def test_notes_commands_start_one_calibration(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "releases",
-    [
-        {"url": "s3://bucket/team", "volume": {"enabled": False}},
-        {"volume": {"accessMode": "ReadOnlyMany", "existingClaim": "ours"}},
-    ],
+    "releases", [{"url": "s3://bucket/team"}, {"volume": {"accessMode": "ReadOnlyMany", "existingClaim": "ours"}}]
 )
 def test_notes_contain_no_refused_command(releases: Values) -> None:
     notes = render(KEYS, {"releases": releases}).notes

@@ -9,11 +9,11 @@ import pytest
 from taugate.cli.main import load_command
 from tests.helm.rendered import APP_VERSION, KEYS, VARIANTS, Values, at, merged, plain, render, secrets
 
-URL = {"releases": {"url": "s3://bucket/team", "volume": {"enabled": False}}}
+URL = {"releases": {"url": "s3://bucket/team"}}
 JOB = {"recalibration": {"job": {"enabled": True}, "data": {"url": "s3://bucket/data/faq"}}}
 CRON = {"recalibration": {"cronJob": {"enabled": True}, "data": {"url": "s3://bucket/data/faq"}}}
 PROMOTED = merged(at("recalibration.promotion.enabled", True), at("settings.reload_seconds", 60))
-SIGNED = at("recalibration.signingKey.existingSecret", "signing")
+SIGNED = at("recalibration.signingKey", "signing")
 
 
 def job(*parts: Values) -> dict[str, Any]:
@@ -28,12 +28,8 @@ def pod(*parts: Values) -> dict[str, Any]:
 
 def arguments(*parts: Values) -> list[str]:
     (container,) = pod(*parts)["containers"]
-    return unnamed(container["args"])
-
-
-def unnamed(arguments: list[str]) -> list[str]:
-    """Return the arguments of a command without the name that the history records."""
-    return arguments[:-2] if arguments[-2] == "--by" else arguments
+    found: list[str] = container["args"]
+    return found
 
 
 @pytest.mark.parametrize("kind", ["CronJob", "Job"])
@@ -44,11 +40,11 @@ def test_no_calibration_by_default(kind: str) -> None:
 
 
 def test_cron_job_forbids_concurrency() -> None:
-    spec = render(KEYS, CRON, at("recalibration.cronJob.timeZone", "Europe/Vienna")).one("CronJob", "-calibrate")[
+    spec = render(KEYS, CRON, at("recalibration.cronJob.spec.timeZone", "Europe/Vienna")).one("CronJob", "-calibrate")[
         "spec"
     ]
     assert spec["concurrencyPolicy"] == "Forbid"
-    assert (spec["schedule"], spec["timeZone"], spec["suspend"]) == ("0 3 * * 0", "Europe/Vienna", False)
+    assert (spec["schedule"], spec["timeZone"], spec["failedJobsHistoryLimit"]) == ("0 3 * * 0", "Europe/Vienna", 3)
     assert spec["startingDeadlineSeconds"] == 3600
     assert spec["successfulJobsHistoryLimit"] == spec["failedJobsHistoryLimit"] == 3
 
@@ -109,7 +105,7 @@ def test_job_is_bounded_in_time_and_disk() -> None:
     assert job()["activeDeadlineSeconds"] == 86_400
     assert "activeDeadlineSeconds" not in job(at("recalibration.activeDeadlineSeconds", None))
     emptied = {v["name"]: v["emptyDir"] for v in pod(at("recalibration.tmpSize", "9Gi"))["volumes"] if "emptyDir" in v}
-    assert emptied == {"tmp": {"sizeLimit": "9Gi"}, "cache": {"sizeLimit": "4Gi"}}
+    assert emptied == {"tmp": {"sizeLimit": "9Gi"}, "cache": {"sizeLimit": "9Gi"}}
 
 
 def test_promotion_is_off_by_default() -> None:
@@ -140,9 +136,9 @@ def test_deprecated_rule_becomes_limits(rule: str, options: list[str]) -> None:
 
 
 def test_data_claim_is_read_only() -> None:
-    claim = at("recalibration.data", {"url": None, "existingClaim": "labelled", "path": "faq"})
+    claim = at("recalibration.data", {"url": None, "existingClaim": "labelled/faq"})
     assert arguments(claim)[1] == "/data/faq"
-    assert arguments(merged(claim, at("recalibration.data.path", "")))[1] == "/data"
+    assert arguments(merged(claim, at("recalibration.data.existingClaim", "labelled")))[1] == "/data"
     (container,) = pod(claim)["containers"]
     assert {"name": "data", "mountPath": "/data", "readOnly": True} in container["volumeMounts"]
     assert {"name": "data", "persistentVolumeClaim": {"claimName": "labelled"}} in pod(claim)["volumes"]
@@ -155,7 +151,7 @@ def test_releases_are_written_to_service_volume() -> None:
 
 
 def test_promoted_releases_are_pushed_to_url() -> None:
-    rendered = render(KEYS, JOB, URL, PROMOTED, SIGNED, at("recalibration.signingPassphrase.existingSecret", "signing"))
+    rendered = render(KEYS, JOB, URL, PROMOTED, SIGNED, at("recalibration.signingPassphrase", "signing"))
     claim = rendered.one("PersistentVolumeClaim", "-calibration")
     assert claim["spec"]["accessModes"] == ["ReadWriteOnce"]
     spec = rendered.job["spec"]["template"]["spec"]
@@ -176,10 +172,10 @@ def test_unpromoted_releases_are_not_pushed() -> None:
 
 
 def test_existing_work_volume_is_used() -> None:
-    rendered = render(KEYS, JOB, URL, at("recalibration.workVolume.existingClaim", "work"))
+    rendered = render(KEYS, JOB, URL, at("releases.volume.existingClaim", "work"))
     assert rendered.of("PersistentVolumeClaim") == []
     assert {"name": "releases", "persistentVolumeClaim": {"claimName": "work"}} in pod(
-        URL, at("recalibration.workVolume.existingClaim", "work")
+        URL, at("releases.volume.existingClaim", "work")
     )["volumes"]
 
 
@@ -196,15 +192,11 @@ def test_job_runs_other_command() -> None:
 
 def test_history_gets_name_of_job_and_of_its_run() -> None:
     (container,) = pod(at("recalibration.job.run", "Anna, 2026-12-01"))["containers"]
-    assert container["args"][-2:] == ["--by", "$(JOB_NAME) Anna, 2026-12-01"]
-    (variable,) = (item for item in container["env"] if item["name"] == "JOB_NAME")
-    assert variable["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.labels['batch.kubernetes.io/job-name']"
-    (push,) = pod(URL, PROMOTED)["containers"]
-    assert "--by" not in push["args"]
-    (given,) = pod(
-        at("recalibration.job.arguments", ["release", "rollback", "--releases", "/releases", "--by", "Ben"])
-    )["containers"]
-    assert given["args"].count("--by") == 1
+    assert plain(container)["TAUGATE_BY"] == "$(JOB_NAME) Anna, 2026-12-01"
+    names = [item["name"] for item in container["env"]]
+    assert names.index("JOB_NAME") < names.index("TAUGATE_BY"), "a variable may refer only to those before it"
+    source = container["env"][names.index("JOB_NAME")]["valueFrom"]["fieldRef"]["fieldPath"]
+    assert source == "metadata.labels['batch.kubernetes.io/job-name']"
 
 
 def test_trial_reaches_all_pods_by_one_name() -> None:
@@ -233,9 +225,7 @@ def test_pruning_is_a_cron_job_of_its_own() -> None:
         )
         pruning = spec["jobTemplate"]["spec"]["template"]["spec"]
         (container,) = pruning["containers"]
-        assert container["args"] == [
-            *("release", "prune", "--releases", "/releases", "--keep", "20", "--by", "$(JOB_NAME)")
-        ]
+        assert container["args"] == ["release", "prune", "--releases", "/releases", "--keep", "20"]
         assert {"name": "releases", "persistentVolumeClaim": {"claimName": claim}} in pruning["volumes"]
         assert container["resources"]["requests"]["memory"] == "256Mi"  # it reads no data set
         assert rendered.one("NetworkPolicy", "-calibration")
@@ -245,16 +235,18 @@ def test_pruning_is_a_cron_job_of_its_own() -> None:
 def test_jobs_have_affinity() -> None:
     term = {"weight": 1, "preference": {"matchExpressions": [{"key": "pool", "operator": "In", "values": ["batch"]}]}}
     affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term]}}
-    assert pod(at("recalibration.affinity", affinity))["affinity"] == affinity
-    both = pod(at("recalibration.affinity", affinity), at("releases.volume.oneNode", True))["affinity"]
+    assert pod(at("recalibration.pod.affinity", affinity))["affinity"] == affinity
+    both = pod(at("recalibration.pod.affinity", affinity), at("releases.volume.accessMode", "ReadWriteOnce"))[
+        "affinity"
+    ]
     assert both["nodeAffinity"] == affinity["nodeAffinity"]
     assert both["podAffinity"]
 
 
 def test_calibration_has_own_account_and_storage() -> None:
     role = {"eks.amazonaws.com/role-arn": "arn:aws:iam::111122223333:role/writer"}
-    storage = {"existingSecret": "writer", "endpoint": "http://minio:9000", "region": "eu-central-1"}
-    values = at("recalibration", {"serviceAccount": {"annotations": role}, "objectStorage": storage})
+    store = {"AWS_ENDPOINT_URL": "http://minio:9000"}
+    values = at("recalibration", {"serviceAccount": {"annotations": role}, "objectStorage": "writer", "env": store})
     rendered = render(KEYS, JOB, values)
     assert rendered.one("ServiceAccount", "-calibration")["metadata"]["annotations"] == role
     assert pod(values)["serviceAccountName"] == "shop-taugate-calibration"
@@ -262,7 +254,7 @@ def test_calibration_has_own_account_and_storage() -> None:
     assert container["envFrom"] == [{"secretRef": {"name": "writer"}}]
     assert plain(container)["AWS_ENDPOINT_URL"] == "http://minio:9000"
     assert {"secretRef": {"name": "writer"}} not in rendered.container["envFrom"]
-    shared = at("recalibration.serviceAccount", {"create": False, "name": "ours"})
+    shared = at("recalibration.serviceAccount", {"name": "ours"})
     assert pod(shared)["serviceAccountName"] == "ours"
     assert len(render(KEYS, JOB, shared).of("ServiceAccount")) == 1
 
@@ -272,8 +264,7 @@ def test_calibration_has_own_resources_and_cache() -> None:
         "recalibration",
         {
             "resources": {"limits": {"memory": "16Gi"}},
-            "nodeSelector": {"pool": "batch"},
-            "tolerations": [{"operator": "Exists"}],
+            "pod": {"nodeSelector": {"pool": "batch"}, "tolerations": [{"operator": "Exists"}]},
             "cache": {"existingClaim": "embeddings"},
             "env": {"HF_HUB_OFFLINE": "1"},
         },
@@ -286,7 +277,8 @@ def test_calibration_has_own_resources_and_cache() -> None:
     }
     assert (spec["nodeSelector"], spec["tolerations"]) == ({"pool": "batch"}, [{"operator": "Exists"}])
     assert {"name": "cache", "persistentVolumeClaim": {"claimName": "embeddings"}} in spec["volumes"]
-    assert plain(container) == {"TAUGATE_CACHE": "/cache", "HF_HOME": "/cache/huggingface", "HF_HUB_OFFLINE": "1"}
+    own = {"TAUGATE_BY": "$(JOB_NAME)", "TAUGATE_CACHE": "/cache", "HF_HOME": "/cache/huggingface"}
+    assert plain(container) == {**own, "HF_HUB_OFFLINE": "1"}
     assert container["image"] == f"taugate/calibration:{APP_VERSION}"
 
 

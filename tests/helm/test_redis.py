@@ -10,7 +10,7 @@ from tests.helm.rendered import KEYS, at, plain, render, secrets
 from tests.loopback import free_port
 from tests.prometheus_process import until
 
-OWN = at("redis", {"enabled": True, "password": "0123456789abcdef"})
+OWN = at("redis", {"enabled": True, "passwordSecret": "ours"})
 
 
 def test_no_redis_by_default() -> None:
@@ -28,7 +28,7 @@ def test_redis_url_is_stored_in_secret() -> None:
 
 
 def test_existing_redis_secret_is_used() -> None:
-    rendered = render(KEYS, at("redis", {"existingSecret": "ours", "key": "redis-url"}))
+    rendered = render(KEYS, at("redis", {"existingSecret": "ours/redis-url"}))
     assert rendered.of("Secret") == []
     assert secrets(rendered.container) == {"TAUGATE_REDIS_URL": ("ours", "redis-url")}
 
@@ -52,26 +52,21 @@ def test_own_redis_is_bounded_without_disk() -> None:
 
 def test_redis_password_is_inserted_in_pod() -> None:
     rendered = render(KEYS, OWN)
-    assert rendered.one("Secret", "-redis")["stringData"] == {"password": "0123456789abcdef"}
     names = [variable["name"] for variable in rendered.container["env"]]
     # A variable may refer only to those before it.
     assert names.index("REDIS_PASSWORD") < names.index("TAUGATE_REDIS_URL")
-    assert secrets(rendered.container) == {"REDIS_PASSWORD": ("shop-taugate-redis", "password")}
+    assert secrets(rendered.container) == {"REDIS_PASSWORD": ("ours", "password")}
     assert plain(rendered.container)["TAUGATE_REDIS_URL"] == "redis://:$(REDIS_PASSWORD)@shop-taugate-redis:6379/0"
     assert rendered.one("Service", "-redis")["spec"]["ports"][0]["port"] == 6379
 
 
-def test_redis_restarts_for_new_password_only() -> None:
+def test_redis_stays_when_the_version_changes() -> None:
     pod = render(KEYS, OWN).one("Deployment", "-redis")["spec"]["template"]["metadata"]
     assert "app.kubernetes.io/version" not in pod["labels"]
-    other = render(KEYS, OWN, at("redis.password", "fedcba9876543210"))
-    assert other.one("Deployment", "-redis")["spec"]["template"]["metadata"]["annotations"] != pod["annotations"]
-    service = [chart.one("Deployment")["spec"]["template"]["metadata"] for chart in (other, render(KEYS, OWN))]
-    assert service[0]["annotations"] != service[1]["annotations"]
 
 
 def test_existing_redis_password_is_used() -> None:
-    rendered = render(KEYS, at("redis", {"enabled": True, "passwordSecret": {"existingSecret": "ours", "key": "pass"}}))
+    rendered = render(KEYS, at("redis", {"enabled": True, "passwordSecret": "ours/pass"}))
     assert rendered.of("Secret") == []
     (container,) = rendered.one("Deployment", "-redis")["spec"]["template"]["spec"]["containers"]
     assert secrets(container) == {"REDISCLI_AUTH": ("ours", "pass")}

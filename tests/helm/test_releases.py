@@ -6,7 +6,7 @@ import pytest
 
 from tests.helm.rendered import KEYS, Values, at, merged, render
 
-URL = {"releases": {"url": "s3://bucket/team", "volume": {"enabled": False}}}
+URL = {"releases": {"url": "s3://bucket/team"}}
 CALIBRATES = {"recalibration": {"job": {"enabled": True}, "data": {"url": "s3://bucket/data/faq"}}}
 
 
@@ -27,7 +27,8 @@ def test_service_mounts_volume_read_only() -> None:
 
 
 def test_claim_uses_values() -> None:
-    wanted = {"storageClass": "nfs", "size": "50Gi", "keep": False, "annotations": {"example.org/backup": "daily"}}
+    notes = {"helm.sh/resource-policy": None, "example.org/backup": "daily"}
+    wanted = {"storageClass": "nfs", "size": "50Gi", "annotations": notes}
     claim = render(KEYS, at("releases.volume", wanted)).one("PersistentVolumeClaim", "-releases")
     assert claim["spec"]["storageClassName"] == "nfs"
     assert claim["spec"]["resources"]["requests"]["storage"] == "50Gi"
@@ -56,17 +57,15 @@ def test_url_copy_has_own_volume() -> None:
 
 
 def test_object_storage_variables_are_set() -> None:
-    storage = {"existingSecret": "reader", "endpoint": "http://minio:9000", "region": "eu-central-1"}
-    assert "AWS_REGION" not in render(KEYS, at("releases.objectStorage", storage)).environment  # of no use to a volume
-    rendered = render(KEYS, URL, at("releases.objectStorage", storage))
-    assert {"secretRef": {"name": "reader"}} in rendered.container["envFrom"]
-    assert rendered.environment["AWS_ENDPOINT_URL"] == "http://minio:9000"
-    assert rendered.environment["AWS_REGION"] == "eu-central-1"
+    storage = at("releases.objectStorage", "reader")
+    reader = {"secretRef": {"name": "reader"}}
+    assert reader not in render(KEYS, storage).container["envFrom"]  # of no use to a volume
+    assert reader in render(KEYS, URL, storage).container["envFrom"]
 
 
 def test_one_node_volume_adds_affinity() -> None:
     assert "affinity" not in render(KEYS).pod
-    one_node = at("releases.volume", {"accessMode": "ReadWriteOnce", "oneNode": True})
+    one_node = at("releases.volume", {"accessMode": "ReadWriteOnce"})
     rendered = render(KEYS, one_node, CALIBRATES)
     job = rendered.job["spec"]["template"]
     service = rendered.one("Deployment")["spec"]["template"]
@@ -80,7 +79,7 @@ def test_one_node_volume_adds_affinity() -> None:
 
 def test_one_node_merges_with_node_affinity() -> None:
     ours = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}}
-    affinity = render(KEYS, at("releases.volume.oneNode", True), {"affinity": ours}).pod["affinity"]
+    affinity = render(KEYS, at("releases.volume.accessMode", "ReadWriteOnce"), {"affinity": ours}).pod["affinity"]
     assert set(affinity) == {"nodeAffinity", "podAffinity"}
 
 

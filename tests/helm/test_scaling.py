@@ -20,7 +20,7 @@ def test_no_autoscaler_by_default() -> None:
             },
         ),
         (
-            {"metric": "queueDepth", "targetQueueDepth": 32},
+            {"targetQueueDepth": 32},
             {
                 "type": "Pods",
                 "pods": {
@@ -32,7 +32,7 @@ def test_no_autoscaler_by_default() -> None:
     ],
 )
 def test_autoscaler_by_cpu_or_queue(values: Values, metric: dict) -> None:
-    rendered = render(KEYS, {"autoscaling": {"enabled": True, "minReplicas": 3, "maxReplicas": 5, **values}})
+    rendered = render(KEYS, {"replicas": 3, "autoscaling": {"enabled": True, "maxReplicas": 5, **values}})
     spec = rendered.one("HorizontalPodAutoscaler")["spec"]
     assert (spec["minReplicas"], spec["maxReplicas"], spec["metrics"]) == (3, 5, [metric])
     assert spec["scaleTargetRef"]["name"] == rendered.one("Deployment")["metadata"]["name"]
@@ -56,7 +56,7 @@ def test_queue_metric_exists_in_service() -> None:
 
 
 def test_disruption_budget_can_be_disabled() -> None:
-    assert render(KEYS, at("podDisruptionBudget.enabled", False)).of("PodDisruptionBudget") == []
+    assert render(KEYS, at("podDisruptionBudget.maxUnavailable", None)).of("PodDisruptionBudget") == []
 
 
 def test_disruption_budget_allows_one_and_unready() -> None:

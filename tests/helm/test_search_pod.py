@@ -13,7 +13,7 @@ from tests.helm.rendered import CHART, KEYS, at, plain, render, secrets
 from tests.service.access.files import APP, SCRAPER, entry
 from tests.service_process import ServiceProcess
 
-WITH_KEY = at("tests.key", {"existingSecret": "search-key", "key": "token"})
+WITH_KEY = at("tests.key", "search-key/token")
 
 
 def container(*parts: dict[str, Any]) -> dict[str, Any]:
@@ -52,7 +52,7 @@ def service(releases: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 def run(key: str, url: str) -> subprocess.CompletedProcess[str]:
-    search = container(KEYS, WITH_KEY, at("tests.query", "What does a permit cost?"))
+    search = container(KEYS, WITH_KEY)
     assert search["command"] == ["python", "-c"]
     variables = os.environ | plain(search) | {"SERVICE": url, "KEY": f"{key}\n"}  # as a Secret from a file has it
     command = [sys.executable, "-c", *search["args"]]

@@ -10,9 +10,8 @@ from helm.values.settings import OWNED, ServiceSettings
 from taugate.service.settings import VARIABLES, Settings
 from tests.helm.rendered import KEYS, Rendered, Values, at, render, secrets
 
-URL = {"releases": {"url": "s3://bucket/team", "volume": {"enabled": False}}}
+URL = {"releases": {"url": "s3://bucket/team"}}
 SERVICE = "shop-taugate,shop-taugate.team,shop-taugate.team.svc,shop-taugate.team.svc.cluster.local"
-PEM = "-----BEGIN PUBLIC KEY-----\nMCow\n-----END PUBLIC KEY-----\n"
 
 LOGGED = at("queryLog", {"enabled": True, "path": "/queries/asked.jsonl"})
 # Values of settings that have a value of their own name, none of them the default; texts have options.
@@ -84,21 +83,21 @@ FORMER: Values = {
 # What other values give, and what the service then has.
 GIVEN: dict[str, tuple[Values, Any]] = {
     "releases": (URL, "s3://bucket/team"),
-    "trusted_keys": (at("trustedKeys.pem", PEM), Path("/etc/taugate/trusted")),
+    "trusted_keys": (at("trustedKeys.existingSecret", "ours"), Path("/etc/taugate/trusted")),
     "host": (at("listen.host", "::"), "::"),
-    "port": (at("listen.port", 9000), 9000),
+    "port": ({}, 8000),
     "allowed_hosts": (at("listen.allowedHosts", ["a", "*"]), f"localhost,{SERVICE},a,*"),
     "engine_url": (at("engine.url", "postgresql://postgres/taugate"), SecretStr("postgresql://postgres/taugate")),
     "engine_token_file": (
-        at("engine", {"url": "postgresql://postgres", "tokenSecret": {"existingSecret": "postgres", "key": "secret"}}),
+        at("engine", {"url": "postgresql://postgres", "tokenSecret": "postgres/secret"}),
         Path("/etc/taugate/engine/secret"),
     ),
     "encoder_url": (at("encoderEndpoint.url", "https://models.example/v1"), "https://models.example/v1"),
     "rerank_url": (at("rerankEndpoint.url", "https://reranker.example"), "https://reranker.example"),
     "redis_url": (at("redis.url", "redis://redis:6379/2"), SecretStr("redis://redis:6379/2")),
-    "query_log": (at("queryLog", {"enabled": True, "path": "/queries/asked.jsonl"}), Path("/queries/asked.jsonl")),
-    "keys_file": (at("keys.file", "mine.json"), Path("/etc/taugate/keys/mine.json")),
-    "keys": (at("keys.variable.existingSecret", "variable"), SecretStr("of variable keys.json")),
+    "query_log": (at("queryLog.enabled", True), Path("/queries/queries.jsonl")),
+    "keys_file": (at("keys.existingSecret", "ours/mine.json"), Path("/etc/taugate/keys/mine.json")),
+    "keys": (at("keys.variable", "variable"), SecretStr("of variable keys.json")),
 }
 
 
@@ -135,7 +134,7 @@ def test_settings_reach_the_service_by_any_name(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("name", ["encoder", "rerank"])
 def test_key_file_of_endpoint_follows_its_url(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    values = at(f"{name}Endpoint", {"url": "https://models.example", "keySecret": {"existingSecret": "models"}})
+    values = at(f"{name}Endpoint", {"url": "https://models.example", "keySecret": "models"})
     settings = read(render(KEYS, values), monkeypatch).by_variable()
     assert (settings[f"{name}_url"], settings[f"{name}_key_file"]) == (
         "https://models.example",

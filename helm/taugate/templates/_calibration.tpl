@@ -48,7 +48,7 @@ template:
     {{- end }}
     volumes:
       {{- include "taugate.calibrationVolumes" $context | nindent 6 }}
-    {{- with printf "%s%s" (include "taugate.affinity" (list $context $values.affinity)) (include "taugate.nodes" (omit $values "affinity")) | trim }}
+    {{- with printf "%s%s" (include "taugate.affinity" (list $context (default dict $values.pod.affinity))) (include "taugate.asFields" (omit $values.pod "affinity")) | trim }}
     {{- . | nindent 4 }}
     {{- end }}
 {{- end }}
@@ -58,13 +58,14 @@ template:
 {{- $context := index . 0 }}
 {{- $values := $context.Values.recalibration -}}
 {{- $small := dict "requests" (dict "cpu" "100m" "memory" "256Mi") "limits" (dict "memory" "512Mi") }}
-{{- $resources := ternary $small $values.resources (eq (index . 1) "prune") -}}
+{{- $large := dict "requests" (dict "cpu" "2" "memory" "2Gi") "limits" (dict "cpu" "2" "memory" "4Gi") }}
+{{- $resources := ternary $small (merge (dict) $values.resources $large) (eq (index . 1) "prune") -}}
 - name: {{ index . 1 }}
   image: {{ include "taugate.image" (list $context $values.image) }}
-  imagePullPolicy: {{ $values.image.pullPolicy }}
+  imagePullPolicy: {{ $context.Values.image.pullPolicy }}
   args:
-    {{- include "taugate.named" (list $context (index . 2)) | fromJsonArray | toYaml | nindent 4 }}
-  {{- with include "taugate.envFrom" (list $context $values.objectStorage.existingSecret) }}
+    {{- toYaml (index . 2) | nindent 4 }}
+  {{- with include "taugate.envFrom" (list $context $values.objectStorage) }}
   envFrom:
     {{- . | nindent 4 }}
   {{- end }}

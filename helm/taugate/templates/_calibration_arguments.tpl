@@ -4,7 +4,8 @@
 {{- define "taugate.calibrate" -}}
 {{- $command := index . 1 }}
 {{- $values := (index . 0).Values.recalibration }}
-{{- $data := default (printf "/data/%s" $values.data.path | trimSuffix "/") $values.data.url }}
+{{- $folder := regexReplaceAll "^[^/]*" (default "" $values.data.existingClaim) "/data" | trimSuffix "/" }}
+{{- $data := default $folder $values.data.url }}
 {{- $own := ternary $values.arguments $values.cronJob.arguments (eq $command "calibrate") }}
 {{- $arguments := concat (list $command $data "--releases" "/releases") $own }}
 {{- if not $values.promotion.enabled }}
@@ -18,9 +19,6 @@
 {{- with $values.promotion.maxKeptIncrease }}
 {{- $arguments = concat $arguments (list "--max-kept-increase" (toString .)) }}
 {{- end }}
-{{- end }}
-{{- if $values.signingKey.existingSecret }}
-{{- $arguments = concat $arguments (list "--sign-with" (printf "/etc/taugate/signing/%s" $values.signingKey.key)) }}
 {{- end }}
 {{- $arguments | toJson }}
 {{- end }}
@@ -38,17 +36,4 @@
 {{- end }}
 {{- $arguments | toJson }}
 {{- end }}
-{{- end }}
-
-{{/*
-The arguments of a command that moves or removes a release, with the name of its Job for the history, and what started it if
-the values say so: (list context arguments), as a JSON array.
-*/}}
-{{- define "taugate.named" -}}
-{{- $arguments := index . 1 }}
-{{- $action := ternary (join " " (slice $arguments 0 (min 2 (len $arguments)))) (first $arguments) (eq (first $arguments) "release") }}
-{{- if and (has $action (list "calibrate" "calibrate-run" "recalibrate" "release promote" "release rollback" "release shadow" "release prune")) (not (has "--by" $arguments)) }}
-{{- $arguments = concat $arguments (list "--by" (printf "$(JOB_NAME) %s" (index . 0).Values.recalibration.job.run | trim)) }}
-{{- end }}
-{{- $arguments | toJson }}
 {{- end }}

@@ -14,6 +14,9 @@
   valueFrom:
     fieldRef:
       fieldPath: metadata.labels['batch.kubernetes.io/job-name']
+# Of the Job, and of what started it if the values say so, for the history.
+- name: TAUGATE_BY
+  value: {{ printf "$(JOB_NAME) %s" $values.job.run | trim | quote }}
 - name: TAUGATE_CACHE
   value: /cache
 # A model that is named rather than in the image is fetched here.
@@ -23,23 +26,26 @@
 - name: TAUGATE_TRUSTED_KEYS
   value: /etc/taugate/trusted
 {{- end }}
+{{- if ne (index . 1) "push" }}
+{{- with $values.signingKey }}
+- name: TAUGATE_SIGNING_KEY
+  value: {{ include "taugate.entry" (list . "signing.key") | printf "/etc/taugate/signing/%s" | quote }}
+{{- end }}
 {{- with $values.signingPassphrase }}
-{{- if and .existingSecret (ne (index $ 1) "push") }}
-{{ include "taugate.fromSecret" (list "TAUGATE_SIGNING_PASSPHRASE" .existingSecret .key) }}
+{{ include "taugate.fromSecret" (list "TAUGATE_SIGNING_PASSPHRASE" . "passphrase") }}
 {{- end }}
 {{- end }}
 {{- include "taugate.engineEnv" $context }}
 {{- include "taugate.endpointsEnv" $context }}
-{{- include "taugate.storageEnv" $values.objectStorage }}
 {{- include "taugate.plainEnv" $values.env }}
 {{- end }}
 
 {{/* The directory of new releases: that of the service, or one whose releases are pushed to the URL. */}}
 {{- define "taugate.workClaim" -}}
-{{- if .Values.releases.volume.enabled }}
-{{- include "taugate.releasesClaim" . }}
+{{- if .Values.releases.url }}
+{{- default (printf "%s-calibration" (include "taugate.fullname" .)) .Values.releases.volume.existingClaim }}
 {{- else }}
-{{- default (printf "%s-calibration" (include "taugate.fullname" .)) .Values.recalibration.workVolume.existingClaim }}
+{{- include "taugate.releasesClaim" . }}
 {{- end }}
 {{- end }}
 
@@ -58,7 +64,7 @@
   mountPath: /data
   readOnly: true
 {{- end }}
-{{- if and $values.signingKey.existingSecret (ne (index . 1) "push") }}
+{{- if and $values.signingKey (ne (index . 1) "push") }}
 - name: signing
   mountPath: /etc/taugate/signing
   readOnly: true
@@ -76,19 +82,19 @@
 {{- define "taugate.calibrationVolumes" -}}
 {{- $values := .Values.recalibration -}}
 {{ include "taugate.claimOrEmpty" (list "tmp" nil $values.tmpSize) }}
-{{ include "taugate.claimOrEmpty" (list "cache" $values.cache.existingClaim $values.cache.size) }}
+{{ include "taugate.claimOrEmpty" (list "cache" $values.cache.existingClaim $values.tmpSize) }}
 - name: releases
   persistentVolumeClaim:
     claimName: {{ include "taugate.workClaim" . }}
 {{- with $values.data.existingClaim }}
 - name: data
   persistentVolumeClaim:
-    claimName: {{ . }}
+    claimName: {{ splitList "/" . | first }}
 {{- end }}
-{{- with $values.signingKey.existingSecret }}
+{{- with $values.signingKey }}
 - name: signing
   secret:
-    secretName: {{ . }}
+    secretName: {{ include "taugate.secret" (list .) }}
     defaultMode: 0440
 {{- end }}
 {{- include "taugate.trustedVolume" . }}

@@ -1,12 +1,21 @@
 {{/* Variables that are secret or belong to one kind of pod. */}}
 
-{{/* One variable from a Secret: (list name secret key). */}}
+{{/* SECRET of SECRET/ENTRY, and its entry or the usual one: (list text entry). */}}
+{{- define "taugate.secret" -}}
+{{- index . 0 | toString | splitList "/" | first }}
+{{- end }}
+
+{{- define "taugate.entry" -}}
+{{- index (append (index . 0 | toString | splitList "/") (index . 1)) 1 }}
+{{- end }}
+
+{{/* One variable from a Secret: (list name SECRET/ENTRY entry). */}}
 {{- define "taugate.fromSecret" -}}
 - name: {{ index . 0 }}
   valueFrom:
     secretKeyRef:
-      name: {{ index . 1 }}
-      key: {{ index . 2 | quote }}
+      name: {{ include "taugate.secret" (rest .) }}
+      key: {{ include "taugate.entry" (rest .) | quote }}
 {{- end }}
 
 {{/* Variables from whole objects: (list context Secret-of-the-object-storage). */}}
@@ -35,22 +44,14 @@
 {{- define "taugate.redisEnv" -}}
 {{- $redis := .Values.redis }}
 {{- if $redis.enabled }}
-{{ include "taugate.fromSecret" (list "REDIS_PASSWORD" (include "taugate.redisPasswordSecret" .) (include "taugate.redisPasswordKey" .)) }}
+{{ include "taugate.fromSecret" (list "REDIS_PASSWORD" .Values.redis.passwordSecret "password") }}
 - name: TAUGATE_REDIS_URL
   value: redis://:$(REDIS_PASSWORD)@{{ include "taugate.fullname" . }}-redis:6379/0
 {{- else if $redis.existingSecret }}
-{{ include "taugate.fromSecret" (list "TAUGATE_REDIS_URL" $redis.existingSecret $redis.key) }}
+{{ include "taugate.fromSecret" (list "TAUGATE_REDIS_URL" $redis.existingSecret "url") }}
 {{- else if $redis.url }}
 {{ include "taugate.fromSecret" (list "TAUGATE_REDIS_URL" (printf "%s-redis-url" (include "taugate.fullname" .)) "url") }}
 {{- end }}
-{{- end }}
-
-{{- define "taugate.redisPasswordSecret" -}}
-{{- default (printf "%s-redis" (include "taugate.fullname" .)) .Values.redis.passwordSecret.existingSecret }}
-{{- end }}
-
-{{- define "taugate.redisPasswordKey" -}}
-{{- with .Values.redis.passwordSecret }}{{ if .existingSecret }}{{ .key }}{{ else }}password{{ end }}{{ end }}
 {{- end }}
 
 {{/* The engine's URL, for all pods that read or write its collections. */}}
@@ -59,9 +60,9 @@
 - name: TAUGATE_ENGINE_URL
   value: {{ . | quote }}
 {{- end }}
-{{- if .Values.engine.tokenSecret.existingSecret }}
+{{- with .Values.engine.tokenSecret }}
 - name: TAUGATE_ENGINE_TOKEN_FILE
-  value: {{ printf "/etc/taugate/engine/%s" .Values.engine.tokenSecret.key | quote }}
+  value: {{ include "taugate.entry" (list . "token") | printf "/etc/taugate/engine/%s" | quote }}
 {{- end }}
 {{- end }}
 
@@ -73,9 +74,9 @@
 {{- define "taugate.endpointsEnv" -}}
 {{- range $name, $endpoint := include "taugate.endpoints" . | fromJson }}
 {{- with $endpoint.url }}
-{{- $key := printf ",key_file=/etc/taugate/%s/%s" $name $endpoint.keySecret.key }}
+{{- $key := include "taugate.entry" (list (default "" $endpoint.keySecret) "key") | printf ",key_file=/etc/taugate/%s/%s" $name }}
 - name: TAUGATE_{{ upper $name }}_URL
-  value: {{ printf "%s%s" . (ternary $key "" (not (empty $endpoint.keySecret.existingSecret))) | quote }}
+  value: {{ printf "%s%s" . (ternary $key "" (not (empty $endpoint.keySecret))) | quote }}
 {{- end }}
 {{- end }}
 {{- end }}
@@ -83,16 +84,11 @@
 {{/* Variables of the service. */}}
 {{- define "taugate.serviceEnv" -}}
 {{- with .Values.keys.variable }}
-{{- if .existingSecret }}
-{{ include "taugate.fromSecret" (list "TAUGATE_KEYS" .existingSecret .key) }}
-{{- end }}
+{{ include "taugate.fromSecret" (list "TAUGATE_KEYS" . "keys.json") }}
 {{- end }}
 {{- include "taugate.redisEnv" . }}
 {{- include "taugate.engineEnv" . }}
 {{- include "taugate.endpointsEnv" . }}
-{{- if .Values.releases.url }}
-{{- include "taugate.storageEnv" .Values.releases.objectStorage }}
-{{- end }}
 {{- if .Values.queryLog.existingClaim }}
 - name: POD_NAME
   valueFrom:
@@ -100,16 +96,4 @@
       fieldPath: metadata.name
 {{- end }}
 {{- include "taugate.plainEnv" .Values.env }}
-{{- end }}
-
-{{/* Access to object storage. */}}
-{{- define "taugate.storageEnv" -}}
-{{- with .endpoint }}
-- name: AWS_ENDPOINT_URL
-  value: {{ . | quote }}
-{{- end }}
-{{- with .region }}
-- name: AWS_REGION
-  value: {{ . | quote }}
-{{- end }}
 {{- end }}

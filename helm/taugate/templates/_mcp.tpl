@@ -1,15 +1,5 @@
 {{/* The MCP server. */}}
 
-{{- define "taugate.mcpKeyEnv" -}}
-{{- with .Values.mcp }}
-{{- if .keySecret.existingSecret }}
-{{ include "taugate.fromSecret" (list "TAUGATE_KEY" .keySecret.existingSecret .keySecret.key) }}
-{{- else if .key }}
-{{ include "taugate.fromSecret" (list "TAUGATE_KEY" (printf "%s-mcp" (include "taugate.fullname" $)) "key") }}
-{{- end }}
-{{- end }}
-{{- end }}
-
 {{/* The names of its Service, separated by commas, which agents use. */}}
 {{- define "taugate.mcpHosts" -}}
 {{- $service := printf "%s-mcp" (include "taugate.fullname" .) }}

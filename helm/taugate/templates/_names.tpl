@@ -54,16 +54,18 @@ labels:
 {{/* Name of a service account: (list context values suffix). */}}
 {{- define "taugate.account" -}}
 {{- $values := index . 1 }}
-{{- $made := printf "%s%s" (include "taugate.fullname" (index . 0)) (index . 2) }}
-{{- default ($values.create | ternary $made "default") $values.name }}
+{{- default (printf "%s%s" (include "taugate.fullname" (index . 0)) (index . 2)) $values.name }}
 {{- end }}
 
-{{/* An image: (list context values). */}}
+{{/* An image: (list context values), the values of a group or a name; without tag or digest, it is of this version. */}}
 {{- define "taugate.image" -}}
 {{- $image := index . 1 -}}
-{{- if $image.digest -}}
+{{- $version := (index . 0).Chart.AppVersion -}}
+{{- if kindIs "string" $image -}}
+{{ $image }}{{ if not (regexMatch "[:@][^/]*$" $image) }}:{{ $version }}{{ end }}
+{{- else if $image.digest -}}
 {{ $image.repository }}@{{ $image.digest }}
 {{- else -}}
-{{ $image.repository }}:{{ default (index . 0).Chart.AppVersion $image.tag }}
+{{ $image.repository }}:{{ default $version $image.tag }}
 {{- end }}
 {{- end }}

@@ -8,10 +8,16 @@
       protocol: TCP
 {{- end }}
 
+{{/* The port of a URL, or the usual one of its protocol: (list URL port). */}}
+{{- define "taugate.port" -}}
+{{- $url := urlParse (index . 0) }}
+{{- regexFind "[0-9]+$" (regexFind ":[0-9]+$" $url.host) | default (index . 1) }}
+{{- end }}
+
 {{- define "taugate.egressEngine" -}}
-{{- if .Values.engine.url }}
+{{- range splitList "," (.Values.engine.url | default "") | compact }}
 - ports:
-    - port: {{ .Values.networkPolicy.enginePort }}
+    - port: {{ include "taugate.port" (list . (ternary "5432" "19530" (hasPrefix "postgres" .))) }}
       protocol: TCP
 {{- end }}
 {{- end }}
@@ -22,8 +28,7 @@
 {{- $urls := list $values.encoderEndpoint.url $values.rerankEndpoint.url (and (index . 1) $values.settings.otlp_endpoint) }}
 {{- $ports := list }}
 {{- range compact $urls }}
-{{- $url := urlParse . }}
-{{- $ports = append $ports (regexFind "[0-9]+$" (regexFind ":[0-9]+$" $url.host) | default (ternary "80" "443" (eq $url.scheme "http"))) }}
+{{- $ports = append $ports (include "taugate.port" (list . (ternary "80" "443" (hasPrefix "http:" .)))) }}
 {{- end }}
 {{- range uniq $ports }}
 - ports:
@@ -43,8 +48,10 @@
       protocol: TCP
 {{- end }}
 
+{{/* Of object storage: (list context variables). */}}
 {{- define "taugate.egressStorage" -}}
+{{- $endpoint := index (index . 1) "AWS_ENDPOINT_URL" | default "https://" | toString }}
 - ports:
-    - port: {{ .Values.networkPolicy.objectStoragePort }}
+    - port: {{ include "taugate.port" (list $endpoint (ternary "80" "443" (hasPrefix "http:" $endpoint))) }}
       protocol: TCP
 {{- end }}

@@ -15,8 +15,8 @@ helm upgrade {{ .Release.Name }} CHART --namespace {{ .Release.Namespace }} --re
 {{- if eq (include "taugate.setting" (list . "reload_seconds") | float64) 0.0 }}
 {{- $set = append $set "settings.reload_seconds=60" }}
 {{- end }}
-{{- if and (include "taugate.trusts" .) (not $values.signingKey.existingSecret) }}
-{{- $set = append $set "recalibration.signingKey.existingSecret=SECRET" }}
+{{- if and (include "taugate.trusts" .) (not $values.signingKey) }}
+{{- $set = append $set "recalibration.signingKey=SECRET" }}
 {{- end -}}
 {{ include "taugate.upgrade" . }} \
     --set {{ join "," $set }} \

@@ -1,23 +1,13 @@
 {{/* Scheduling of the service's pods. */}}
 
 {{- define "taugate.scheduling" -}}
-{{- if or .Values.topologySpread.hostname .Values.topologySpread.zone }}
+{{- with .Values.topologySpread }}
 topologySpreadConstraints:
-  {{- with .Values.topologySpread.hostname }}
   {{- include "taugate.spread" (list $ "kubernetes.io/hostname" .) | nindent 2 }}
-  {{- end }}
-  {{- with .Values.topologySpread.zone }}
   {{- include "taugate.spread" (list $ "topology.kubernetes.io/zone" .) | nindent 2 }}
-  {{- end }}
 {{- end }}
 {{- include "taugate.affinity" (list . .Values.affinity) }}
-{{- include "taugate.nodes" (dict "nodeSelector" .Values.nodeSelector "tolerations" .Values.tolerations) }}
-{{- with .Values.priorityClassName }}
-priorityClassName: {{ . }}
-{{- end }}
-{{- with .Values.runtimeClassName }}
-runtimeClassName: {{ . }}
-{{- end }}
+{{- include "taugate.asFields" (merge (dict) .Values.podSpec (dict "nodeSelector" .Values.nodeSelector "tolerations" .Values.tolerations)) }}
 {{- end }}
 
 {{/* Pods are spread per revision, so terminating pods do not count. */}}
@@ -31,17 +21,11 @@ runtimeClassName: {{ . }}
       {{- include "taugate.selector" (list (index . 0) "service") | nindent 6 }}
 {{- end }}
 
-{{- define "taugate.nodes" -}}
-{{- with .nodeSelector }}
-nodeSelector:
-  {{- toYaml . | nindent 2 }}
+{{/* Fields as in Kubernetes; those that are empty are left out. */}}
+{{- define "taugate.asFields" -}}
+{{- range $name, $value := . }}
+{{- if $value }}
+{{ dict $name $value | toYaml }}
 {{- end }}
-{{- with .tolerations }}
-tolerations:
-  {{- toYaml . | nindent 2 }}
-{{- end }}
-{{- with .affinity }}
-affinity:
-  {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}

@@ -20,13 +20,17 @@ imagePullSecrets:
 {{- end }}
 {{- end }}
 
-{{/* The context of a pod: (list context given). */}}
+{{/* The context of a pod. */}}
 {{- define "taugate.podSecurity" -}}
-{{- $context := dict "runAsNonRoot" true "seccompProfile" (dict "type" "RuntimeDefault") }}
-{{- if (index . 1).fsGroup }}
+{{- $context := dict "runAsNonRoot" true "seccompProfile" (dict "type" "RuntimeDefault") "runAsUser" 10001 "runAsGroup" 10001 "fsGroup" 10001 }}
+{{- $context = include "taugate.replaced" (list $context .Values.podSecurityContext) | fromYaml }}
+{{- if and $context.fsGroup (not $context.fsGroupChangePolicy) }}
 {{- $_ := set $context "fsGroupChangePolicy" "OnRootMismatch" }}
 {{- end }}
-{{- include "taugate.replaced" (list $context (index . 1)) }}
+{{- range $name := list "runAsUser" "runAsGroup" "fsGroup" }}
+{{- if hasKey $context $name }}{{ $_ := set $context $name (get $context $name | int64) }}{{ end }}
+{{- end }}
+{{- toYaml $context }}
 {{- end }}
 
 {{/* Fields in place of those of the chart: (list chart's given). A field that is null is removed; merge would keep it. */}}
@@ -45,12 +49,15 @@ imagePullSecrets:
 {{- define "taugate.pod" -}}
 {{ include "taugate.podBasics" . }}
 securityContext:
-  {{- include "taugate.podSecurity" (list . .Values.podSecurityContext) | nindent 2 }}
+  {{- include "taugate.podSecurity" . | nindent 2 }}
 {{- end }}
 
-{{/* Resources of a container, which reserves room for its logs and its temporary files: (list resources room). */}}
+{{/* Resources of a container, which reserves room for logs and temporary files: (list resources room), or with defaults. */}}
 {{- define "taugate.resources" -}}
 {{- $resources := index . 0 }}
+{{- if gt (len .) 2 }}
+{{- $resources = merge (dict) $resources (index . 2) }}
+{{- end }}
 {{- $requests := merge (dict) (default dict $resources.requests) (dict "ephemeral-storage" (index . 1)) }}
 {{- toYaml (merge (dict "requests" $requests) $resources) }}
 {{- end }}

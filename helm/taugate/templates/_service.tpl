@@ -6,21 +6,21 @@ imagePullPolicy: {{ .Values.image.pullPolicy }}
 envFrom:
   - configMapRef:
       name: {{ include "taugate.fullname" . }}
-  {{- include "taugate.envFrom" (list . (and .Values.releases.url .Values.releases.objectStorage.existingSecret)) | nindent 2 }}
+  {{- include "taugate.envFrom" (list . (and .Values.releases.url .Values.releases.objectStorage)) | nindent 2 }}
 {{- with include "taugate.serviceEnv" . | trim }}
 env:
   {{- . | nindent 2 }}
 {{- end }}
 ports:
   - name: http
-    containerPort: {{ .Values.listen.port }}
+    containerPort: 8000
     protocol: TCP
 startupProbe:
   {{- include "taugate.probe" (list "/readyz" (include "taugate.startup" . | fromYaml) dict) | nindent 2 }}
 livenessProbe:
-  {{- include "taugate.probe" (list "/livez" (dict "periodSeconds" 10 "timeoutSeconds" 5 "failureThreshold" 3) .Values.probes.liveness) | nindent 2 }}
+  {{- include "taugate.probe" (list "/livez" (dict "periodSeconds" 10 "timeoutSeconds" 5 "failureThreshold" 3) (default dict .Values.probes.liveness)) | nindent 2 }}
 readinessProbe:
-  {{- include "taugate.probe" (list "/readyz" (dict "periodSeconds" 5 "timeoutSeconds" 5 "failureThreshold" 2) .Values.probes.readiness) | nindent 2 }}
+  {{- include "taugate.probe" (list "/readyz" (dict "periodSeconds" 5 "timeoutSeconds" 5 "failureThreshold" 2) (default dict .Values.probes.readiness)) | nindent 2 }}
 {{- with include "taugate.preStop" (list . (include "taugate.drain" . | atoi)) | atoi }}
 # Until every proxy has heard that the pod is leaving, it answers as before.
 lifecycle:
@@ -46,13 +46,13 @@ httpGet:
 {{- end }}
 
 {{- define "taugate.startup" -}}
-{{- include "taugate.replaced" (list (dict "periodSeconds" 2 "timeoutSeconds" 5 "failureThreshold" 300) .Values.probes.startup) }}
+{{- include "taugate.replaced" (list (dict "periodSeconds" 2 "timeoutSeconds" 5 "failureThreshold" 300) (default dict .Values.probes.startup)) }}
 {{- end }}
 
 {{- define "taugate.serviceMounts" -}}
 - name: tmp
   mountPath: /tmp
-{{- if .Values.releases.volume.enabled }}
+{{- if not .Values.releases.url }}
 - name: releases
   mountPath: /releases
   readOnly: true
@@ -86,7 +86,7 @@ httpGet:
 {{- define "taugate.serviceVolumes" -}}
 - name: tmp
   emptyDir: {}
-{{- if .Values.releases.volume.enabled }}
+{{- if not .Values.releases.url }}
 - name: releases
   persistentVolumeClaim:
     claimName: {{ include "taugate.releasesClaim" . }}

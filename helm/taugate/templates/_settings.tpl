@@ -27,18 +27,18 @@
 {{/* The Secret with the file of API keys, or nothing. */}}
 {{- define "taugate.keysSecret" -}}
 {{- if .Values.keys.existingSecret }}
-{{- .Values.keys.existingSecret }}
+{{- include "taugate.secret" (list .Values.keys.existingSecret) }}
 {{- else if .Values.keys.entries }}
 {{- include "taugate.fullname" . }}-keys
 {{- end }}
 {{- end }}
 
 {{- define "taugate.hasKeys" -}}
-{{- if or (include "taugate.keysSecret" .) .Values.keys.variable.existingSecret }}true{{ end }}
+{{- if or (include "taugate.keysSecret" .) .Values.keys.variable }}true{{ end }}
 {{- end }}
 
 {{- define "taugate.trusts" -}}
-{{- with .Values.trustedKeys }}{{ if or .pem .existingConfigMap .existingSecret }}true{{ end }}{{ end }}
+{{- if .Values.trustedKeys.existingSecret }}true{{ end }}
 {{- end }}
 
 {{/* Host names of requests by port-forward, through the Service and the Ingress. Probes and Prometheus use IP addresses. */}}
@@ -46,7 +46,7 @@
 {{- $service := include "taugate.fullname" . }}
 {{- $within := printf "%s.%s" $service .Release.Namespace }}
 {{- $hosts := list "localhost" $service $within (printf "%s.svc" $within) (printf "%s.svc.cluster.local" $within) }}
-{{- if .Values.ingress.enabled }}
+{{- if .Values.ingress.hosts }}
 {{- range .Values.ingress.hosts }}
 {{- $hosts = append $hosts .host }}
 {{- end }}
@@ -63,19 +63,19 @@
 {{- define "taugate.settings" -}}
 TAUGATE_RELEASES: {{ default "/releases" .Values.releases.url | quote }}
 TAUGATE_HOST: {{ .Values.listen.host | quote }}
-TAUGATE_PORT: {{ .Values.listen.port | quote }}
+TAUGATE_PORT: "8000"
 TAUGATE_ALLOWED_HOSTS: {{ include "taugate.allowedHosts" . | quote }}
 {{- if include "taugate.copies" . }}
 TAUGATE_CACHE: /cache
 {{- end }}
 {{- if include "taugate.keysSecret" . }}
-TAUGATE_KEYS_FILE: {{ printf "/etc/taugate/keys/%s" .Values.keys.file | quote }}
+TAUGATE_KEYS_FILE: {{ include "taugate.entry" (list (default "" .Values.keys.existingSecret) "keys.json") | printf "/etc/taugate/keys/%s" | quote }}
 {{- end }}
 {{- if include "taugate.trusts" . }}
 TAUGATE_TRUSTED_KEYS: /etc/taugate/trusted
 {{- end }}
 {{- if .Values.queryLog.enabled }}
-TAUGATE_QUERY_LOG: {{ .Values.queryLog.path | quote }}
+TAUGATE_QUERY_LOG: /queries/queries.jsonl
 {{- end }}
 {{- range $name, $value := .Values.settings }}
 {{- if not (kindIs "invalid" $value) }}

@@ -11,25 +11,19 @@
 {{- default (printf "%s-releases" (include "taugate.fullname" .)) .Values.releases.volume.existingClaim }}
 {{- end }}
 
-{{/* Public keys: a ConfigMap or a Secret whose *.pem files are read. */}}
+{{/* Public keys: a Secret whose *.pem files are read. */}}
 {{- define "taugate.trustedVolume" -}}
-{{- with .Values.trustedKeys }}
-{{- if .existingSecret }}
+{{- with .Values.trustedKeys.existingSecret }}
 - name: trusted
   secret:
-    secretName: {{ .existingSecret }}
+    secretName: {{ . }}
     defaultMode: 0440
-{{- else if or .pem .existingConfigMap }}
-- name: trusted
-  configMap:
-    name: {{ default (printf "%s-trusted" (include "taugate.fullname" $)) .existingConfigMap }}
-{{- end }}
 {{- end }}
 {{- end }}
 
 {{/* The engine's token or password, as a file so that it is in no environment. */}}
 {{- define "taugate.engineMount" -}}
-{{- if .Values.engine.tokenSecret.existingSecret }}
+{{- if .Values.engine.tokenSecret }}
 - name: engine
   mountPath: /etc/taugate/engine
   readOnly: true
@@ -37,10 +31,10 @@
 {{- end }}
 
 {{- define "taugate.engineVolume" -}}
-{{- with .Values.engine.tokenSecret.existingSecret }}
+{{- with .Values.engine.tokenSecret }}
 - name: engine
   secret:
-    secretName: {{ . }}
+    secretName: {{ include "taugate.secret" (list .) }}
     defaultMode: 0440
 {{- end }}
 {{- end }}
@@ -48,7 +42,7 @@
 {{/* The keys of these endpoints, likewise. */}}
 {{- define "taugate.endpointsMount" -}}
 {{- range $name, $endpoint := include "taugate.endpoints" . | fromJson }}
-{{- if $endpoint.keySecret.existingSecret }}
+{{- if $endpoint.keySecret }}
 - name: {{ $name }}
   mountPath: /etc/taugate/{{ $name }}
   readOnly: true
@@ -58,10 +52,10 @@
 
 {{- define "taugate.endpointsVolume" -}}
 {{- range $name, $endpoint := include "taugate.endpoints" . | fromJson }}
-{{- with $endpoint.keySecret.existingSecret }}
+{{- with $endpoint.keySecret }}
 - name: {{ $name }}
   secret:
-    secretName: {{ . }}
+    secretName: {{ include "taugate.secret" (list .) }}
     defaultMode: 0440
 {{- end }}
 {{- end }}
@@ -86,7 +80,7 @@ All pods that mount a volume of one node are kept there. The first of them match
 {{- define "taugate.affinity" -}}
 {{- $context := index . 0 }}
 {{- $volume := $context.Values.releases.volume }}
-{{- if and $volume.enabled $volume.oneNode }}
+{{- if and (not $context.Values.releases.url) (eq $volume.accessMode "ReadWriteOnce") }}
 {{- $term := dict "topologyKey" "kubernetes.io/hostname" "labelSelector" (dict "matchLabels" (dict "taugate/releases" (include "taugate.fullname" $context))) }}
 {{- $pods := dict "requiredDuringSchedulingIgnoredDuringExecution" (list $term) }}
 affinity:
@@ -99,7 +93,7 @@ affinity:
 
 {{/* The label by which pods that mount the releases find one another. */}}
 {{- define "taugate.releasesLabel" -}}
-{{- if .Values.releases.volume.enabled -}}
+{{- if not .Values.releases.url -}}
 taugate/releases: {{ include "taugate.fullname" . }}
 {{- end }}
 {{- end }}

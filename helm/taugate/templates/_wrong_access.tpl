@@ -8,11 +8,6 @@ keys.existingSecret and keys.entries are both given: keep the Secret, or let the
 {{- if not (or (include "taugate.hasKeys" .) .Values.settings.allow_unauthenticated .Values.settings.allow_anyone) }}
 there are no API keys, and the service does not start without one: create one with `taugate key new --name shop --scopes search,feedback --file keys.json`, put the file into a Secret with `kubectl create secret generic taugate-keys --from-file=keys.json` and name it in keys.existingSecret; or allow unauthenticated access with settings.allow_unauthenticated=true
 {{- end }}
-{{- with .Values.trustedKeys }}
-{{- if gt (len (compact (list .pem .existingConfigMap .existingSecret))) 1 }}
-trustedKeys.pem, trustedKeys.existingConfigMap and trustedKeys.existingSecret exclude one another: keep one
-{{- end }}
-{{- end }}
 {{- range $name, $_ := .Values.env }}
 {{- if hasPrefix "TAUGATE_" $name }}
 env.{{ $name }} is a setting of taugate: use settings.{{ $name | trimPrefix "TAUGATE_" | lower }}, or the value that helm/taugate/README.md lists for it
@@ -30,15 +25,12 @@ settings.max_batch is over settings.queue_limit, so a full batch could never be 
 
 {{- define "taugate.wrong.monitoring" -}}
 {{- with .Values.metrics.serviceMonitor }}
-{{- if and .enabled (include "taugate.hasKeys" $) (not .key.existingSecret) }}
-metrics.serviceMonitor would be refused because there are API keys: put one of scope `metrics` into a Secret and name it in metrics.serviceMonitor.key.existingSecret
+{{- if and .enabled (include "taugate.hasKeys" $) (not .key) }}
+metrics.serviceMonitor would be refused because there are API keys: put one of scope `metrics` into a Secret and name it in metrics.serviceMonitor.key
 {{- end }}
 {{- end }}
 {{- if and .Values.httpRoute (not .Values.httpRoute.parentRefs) }}
 httpRoute without parentRefs belongs to no Gateway: name one, such as httpRoute.parentRefs=[{name: public}]
-{{- end }}
-{{- if and .Values.ingress.enabled (not .Values.ingress.hosts) }}
-ingress.enabled without a host routes no requests: add one to ingress.hosts, with its paths
 {{- end }}
 {{- end }}
 
@@ -47,21 +39,18 @@ ingress.enabled without a host routes no requests: add one to ingress.hosts, wit
 {{- if gt (len (compact (list $redis.url $redis.existingSecret (ternary "own" "" $redis.enabled)))) 1 }}
 redis.url, redis.existingSecret and redis.enabled exclude one another: keep the existing Redis, or the chart's own
 {{- end }}
-{{- if and $redis.enabled (not $redis.password) (not $redis.passwordSecret.existingSecret) }}
-redis.enabled needs a password: set redis.password, for instance to the output of `openssl rand -hex 24`, or name a Secret that has one in redis.passwordSecret.existingSecret
-{{- end }}
-{{- if and $redis.password $redis.passwordSecret.existingSecret }}
-redis.password and redis.passwordSecret.existingSecret are both given: keep one
+{{- if and $redis.enabled (not $redis.passwordSecret) }}
+redis.enabled needs a password: put one, such as the output of `openssl rand -hex 24`, into a Secret, and name it in redis.passwordSecret
 {{- end }}
 {{- end }}
 
 {{- define "taugate.wrong.engine" -}}
-{{- if and .Values.engine.tokenSecret.existingSecret (not .Values.engine.url) }}
+{{- if and .Values.engine.tokenSecret (not .Values.engine.url) }}
 engine.tokenSecret has no effect without an engine: set engine.url to its servers
 {{- end }}
 {{- range $name := list "encoderEndpoint" "rerankEndpoint" }}
 {{- $endpoint := index $.Values $name }}
-{{- if and $endpoint.keySecret.existingSecret (not $endpoint.url) }}
+{{- if and $endpoint.keySecret (not $endpoint.url) }}
 {{ $name }}.keySecret is sent to no other URL than {{ $name }}.url: set it
 {{- end }}
 {{- end }}
@@ -72,10 +61,7 @@ engine.url names Milvus, but {{ .Values.image.repository }} has no client for it
 
 {{- define "taugate.wrong.mcp" -}}
 {{- $mcp := .Values.mcp }}
-{{- if and $mcp.enabled (include "taugate.hasKeys" .) (not $mcp.key) (not $mcp.keySecret.existingSecret) }}
-mcp.enabled needs an API key because the service has keys: put one with the scopes search and feedback into a Secret and name it in mcp.keySecret.existingSecret
-{{- end }}
-{{- if and $mcp.key $mcp.keySecret.existingSecret }}
-mcp.key and mcp.keySecret.existingSecret are both given: keep one
+{{- if and $mcp.enabled (include "taugate.hasKeys" .) (not $mcp.keySecret) }}
+mcp.enabled needs an API key because the service has keys: put one with the scopes search and feedback into a Secret and name it in mcp.keySecret
 {{- end }}
 {{- end }}

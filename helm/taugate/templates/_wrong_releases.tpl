@@ -3,19 +3,10 @@
 {{- define "taugate.wrong.releases" -}}
 {{- $releases := .Values.releases }}
 {{- $volume := $releases.volume }}
-{{- if and $releases.url $volume.enabled }}
-releases.url and releases.volume.enabled exclude one another: set releases.volume.enabled=false to serve from the URL, or remove the URL
-{{- end }}
-{{- if not (or $releases.url $volume.enabled) }}
-there is no place for releases: set releases.volume.enabled=true, or set releases.url, such as s3://bucket/team
-{{- end }}
-{{- if and $volume.enabled (eq $volume.accessMode "ReadWriteOnce") (not $volume.oneNode) }}
-a ReadWriteOnce volume belongs to one node, and a rolling update may start a second pod on another: set releases.volume.oneNode=true to keep all pods on one node, or use releases.volume.accessMode=ReadWriteMany or releases.url
-{{- end }}
-{{- if and $volume.enabled (eq $volume.accessMode "ReadOnlyMany") (not $volume.existingClaim) }}
+{{- if and (not $releases.url) (eq $volume.accessMode "ReadOnlyMany") (not $volume.existingClaim) }}
 a new ReadOnlyMany volume cannot be written to: set releases.volume.existingClaim to one that has releases
 {{- end }}
-{{- if and $volume.enabled (eq $volume.accessMode "ReadOnlyMany") (include "taugate.calibrates" .) }}
+{{- if and (not $releases.url) (eq $volume.accessMode "ReadOnlyMany") (include "taugate.calibrates" .) }}
 recalibration cannot write to a ReadOnlyMany volume: use releases.volume.accessMode=ReadWriteMany
 {{- end }}
 {{- end }}
@@ -49,11 +40,8 @@ a rule of recalibration.promotion has no effect while promotion is off: set reca
 {{- if eq (include "taugate.setting" (list . "reload_seconds") | float64) 0.0 }}
 recalibration.promotion.enabled has no effect while replicas do not check for a new release: set settings.reload_seconds=60
 {{- end }}
-{{- if and (include "taugate.trusts" .) (not $values.signingKey.existingSecret) }}
-only signed releases are served (trustedKeys), but recalibration signs none: name a Secret with a private key in recalibration.signingKey.existingSecret, or set recalibration.promotion.enabled=false
+{{- if and (include "taugate.trusts" .) (not $values.signingKey) }}
+only signed releases are served (trustedKeys), but recalibration signs none: name a Secret with a private key in recalibration.signingKey, or set recalibration.promotion.enabled=false
 {{- end }}
-{{- end }}
-{{- if and $values.workVolume.existingClaim (not .Values.releases.url) }}
-recalibration.workVolume is only used if releases are at a URL; a volume is written directly: remove recalibration.workVolume.existingClaim
 {{- end }}
 {{- end }}

@@ -53,7 +53,7 @@ RULE_KEYS = (
 _KEYS = (
     *RULE_KEYS, "projection", "retention", "precision", "lexical", "index", "gate_confidence", "margin",
     "accept", "strata", "rerank_candidates", "accept_vectors", "query_prompt", "document_prompt", "max_length",
-    "similarity", "model", "dimensions", "encoder_key_file",
+    "similarity", "model", "dimensions", "encoder_key_file", "embeddings",
 )  # fmt: skip
 # What most calibrations decide by; --help shows these, --help-all every option.
 _COMMON = (
@@ -334,6 +334,6 @@ calibrate_run_command = Command(
         *parameters(CalibrateRunOptions, "new_encoder", group=PROMOTION),
     ],
     common=_RUN_COMMON,
-    keys=(*RULE_KEYS, "off_topic", "new_encoder"),
+    keys=(*RULE_KEYS, "tau", "off_topic", "new_encoder"),
     help="Choose a threshold for the scores of another retriever, and write and promote a release.",
 )

@@ -10,7 +10,7 @@ from taugate.cli.terminal.command import Command
 
 @click.command("completion", cls=Command)
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]), help="shell to complete in")
-def command(shell: str) -> int:
+def _completion(shell: str) -> int:
     """Print the script that completes commands and options. Save it where your shell reads it, then open a new shell:
 
     \b
@@ -24,3 +24,6 @@ def command(shell: str) -> int:
     assert completion is not None  # noqa: S101 (Click has the three)
     sys.stdout.write(f"{completion(program, {}, 'taugate', COMPLETE).source()}\n")
     return 0
+
+
+command = _completion

@@ -23,7 +23,7 @@ _COSINE = "similarity"  # in what is printed; the kind of policy of this name is
 )
 @click.option("--release", metavar="ID", help="the release to search (default: the current one)")
 @click.option("--json", "as_json", is_flag=True, help="print one JSON object")
-def command(query: str, document: str, releases: Path, release: str | None, as_json: bool) -> int:
+def _explain(query: str, document: str, releases: Path, release: str | None, as_json: bool) -> int:
     """Show the rank of a document for a query, the rule that keeps or drops it, and its margin."""
     from taugate.errors import InputError
     from taugate.retrieval.documents.visible_text import has_visible_text
@@ -73,3 +73,6 @@ def _scores(explained: "Explanation") -> dict[str, str]:
         "shared words": f"{explained.parts.lexical:.4f}",
         "words": printable(", ".join(explained.matched_words or ()) or "none of the query's"),
     }
+
+
+command = _explain

@@ -69,7 +69,7 @@ class DrawnEvidence:
         return "".join(letters)
 
 
-def recompute_drawn(evidence: Any, manifest: ReleaseManifest) -> dict[str, object]:  # noqa: ANN401 (JSON)
+def recompute_drawn(evidence: Any, manifest: ReleaseManifest) -> object:  # noqa: ANN401 (JSON)
     """Return the roles of the queries, the metrics of their parts, and the papers' threshold if it is in force.
 
     Few labels are estimated with the scores of further queries, which evidence.json does not have.
@@ -79,42 +79,44 @@ def recompute_drawn(evidence: Any, manifest: ReleaseManifest) -> dict[str, objec
     policy = manifest.policy
     of_papers = METHODS[policy.method].of_papers
     rule = ThresholdRule(policy.method, "similarity", metric=policy.metric, tau=policy.tau)
-    own = DrawnEvidence.of(evidence, manifest, rule)
+    divided = DrawnEvidence.of(evidence, manifest, rule)
     random = evidence["answerable"]["random"]
     scores = np.empty(0, np.float32) if random is None else _float32(random)
-    figures: dict[str, object] = {"roles": own.letters}
-    figures["metrics"] = {
+    metrics = {
         name: measure(
-            own.scored.take(part.members),
+            divided.scored.take(part.members),
             scores[part.members] if len(scores) else scores,
             part.resamples,
             policy.kind,
             policy.threshold,
             manifest.bootstrap.overlap_percentile,
         ).model_dump()
-        for name, part in own.drawn.parts.items()
+        for name, part in divided.drawn.parts.items()
     }
+    chosen: object = {}
     if of_papers:
-        part = own.drawn.parts["calibration"]
+        part = divided.drawn.parts["calibration"]
         rows, seed = part.resamples.rows, manifest.bootstrap.seed
-        queries = CalibrationQueries(own.scored, part.members, rows, own.roles, None, own.units, seed)
-        measured = own.scored.take(own.drawn.parts.get("heldout", part).members)
-        chosen = with_unrestricted(decide_policy(rule, queries), queries, measured)
-        figures["policy"] = chosen.model_dump(include={"tau", "psi", "unrestricted"})
-    return figures
+        queries = CalibrationQueries(divided.scored, part.members, rows, divided.roles, None, divided.units, seed)
+        measured = divided.scored.take(divided.drawn.parts.get("heldout", part).members)
+        policy = with_unrestricted(decide_policy(rule, queries), queries, measured)
+        chosen = policy.model_dump(include={"tau", "psi", "unrestricted"})
+    return {"roles": divided.letters, "metrics": metrics, "policy": chosen}
 
 
 def _scored(evidence: Any, rho: float | None) -> ScoredQueries:  # noqa: ANN401 (JSON)
-    own, empty = evidence["answerable"], evidence["unanswerable"]
-    (top, relevance), (of_empty, empty_relevance) = (_results(own, own), _results(empty, own))
+    answerable, empty = evidence["answerable"], evidence["unanswerable"]
+    (top, relevance), (of_empty, empty_relevance) = (_results(answerable, answerable), _results(empty, answerable))
     documents = None
-    if own["document"] is not None:
-        numbers = np.array(own["document"], dtype=np.int32)
+    if answerable["document"] is not None:
+        numbers = np.array(answerable["document"], dtype=np.int32)
         documents = ResultDocuments(numbers, np.ones(numbers.shape, dtype=np.bool_))
-    judged = JudgedQueries(top, np.array(own["grades"]), np.array(own["ideal"]), _float32(own["correct"]), documents)
+    judged = JudgedQueries(
+        top, np.array(answerable["grades"]), np.array(answerable["ideal"]), _float32(answerable["correct"]), documents
+    )
     answering = None
     if rho is not None:
-        answering = AnsweredQueries(_float32(own["refusal"]), _float32(empty["refusal"]), np.float32(rho))
+        answering = AnsweredQueries(_float32(answerable["refusal"]), _float32(empty["refusal"]), np.float32(rho))
     return ScoredQueries(judged, of_empty, relevance, empty_relevance, answering, evidence["zero"])
 
 

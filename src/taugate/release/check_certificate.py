@@ -390,8 +390,8 @@ def unequal(place: str, ours: Any, stated: Any) -> Iterator[str]:
     if isinstance(ours, list) and isinstance(stated, list) and len(ours) == len(stated):
         ours, stated = dict(enumerate(ours)), dict(enumerate(stated))
     if isinstance(ours, dict) and isinstance(stated, dict):
-        for name, value in ours.items():
-            yield from unequal(f"{place}.{name}", value, stated.get(name))
+        for name in [name for name in ours if name in stated]:  # an earlier version does not state all
+            yield from unequal(f"{place}.{name}", ours[name], stated[name])
     elif ours != stated:
         numbers = isinstance(ours, float) and isinstance(stated, int | float)
         if not numbers or abs(ours - stated) > max(1e-9 * abs(ours), 1e-14):

@@ -111,15 +111,9 @@ def _passing(
 def _shown(
     query: Query, positions: NDArray[np.int64], passing: list[bool], *, refused: bool
 ) -> tuple[slice | NDArray[np.int64], Mask, Float32]:
-    """Select the results of a query to show, and those that exploration adds.
-
-    Returns their places in the list, and `below_threshold` and `propensities` as in Answer.
-
-    Args:
-        positions: (w,) int64 positions of its results.
-        passing: Which of the first k pass.
-        refused: Whether the query is refused as a whole; then nothing is explored.
-    """
+    """Select the results of a query to show, and those that exploration adds."""
+    # Returns their places in the list, and `below_threshold` and `propensities` as in Answer. `positions` are those of
+    # its w results, `passing` says which of the first k pass; if the query is refused as a whole, nothing is explored.
     kept = sum(passing)
     exploration = None if refused else query.exploration
     if kept >= query.min_results and all(passing[:kept]) and exploration is None:

@@ -104,39 +104,32 @@ def _resources() -> Any:  # noqa: ANN401 (faiss has no types)
 
 
 class GpuCopy:
-    """A copy of an index of FAISS on the first GPU, which finds nothing if there is no GPU or once the GPU has failed.
-
-    Args:
-        index: The index; its class must be one that FAISS copies to a GPU.
-    """
+    """A copy of an index of FAISS on the first GPU, which is None if there is no GPU, or once the GPU has failed."""
 
     _turn = RLock()  # a thread may have to free one copy while it searches another
 
     def __init__(self, index: Any, kind: str) -> None:  # noqa: ANN401
         self._kind = kind
-        self._index: Any = None
+        self.index: Any = None
         if not gpu_count():
             return
         import faiss
 
         with self._turn:
             try:
-                self._index = faiss.index_cpu_to_gpu(_resources(), 0, index)
+                self.index = faiss.index_cpu_to_gpu(_resources(), 0, index)
             except RuntimeError as error:
                 self._log_failure(error)
             else:
                 _log.info("an index is searched on the GPU", extra={"fields": {"index": kind}})
 
-    def __bool__(self) -> bool:
-        return self._index is not None
-
     def __del__(self) -> None:
         with self._turn:
-            self._index = None
+            self.index = None
 
     def find(self, search: Callable[[Any], _T]) -> _T | None:
         """Return the result of a search of the copy, or None if the original has to be searched."""
-        index = self._index
+        index = self.index
         if index is None:
             return None
         with self._turn:
@@ -144,7 +137,7 @@ class GpuCopy:
                 return search(index)
             except RuntimeError as error:
                 self._log_failure(error)
-                self._index = index = None
+                self.index = index = None
                 return None
 
     def _log_failure(self, error: RuntimeError) -> None:

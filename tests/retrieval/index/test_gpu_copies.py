@@ -221,6 +221,6 @@ def test_gpu_and_processors_agree(
         pytest.skip("no GPU, or a faiss build without GPU support")
     index = with_lists(kind, documents)
     on_gpu = index.search(queries, K)
-    assert index.gpu
+    assert index.gpu.index is not None
     monkeypatch.setattr(hardware, "gpu_count", lambda: 0)
     check_equal(on_gpu, with_lists(kind, documents).search(queries, K))

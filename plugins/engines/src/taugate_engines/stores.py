@@ -1,14 +1,8 @@
-"""Stores that are searched through their own clients: PostgreSQL in read-only transactions, and Milvus.
+"""Stores that are searched through their own clients: PostgreSQL in read-only transactions, and Milvus."""
 
-Also the entry points of both engines, which import their clients only if they are used.
-"""
-
-import logging.config
 import re
-import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
@@ -16,7 +10,6 @@ import orjson
 from taugate.data.runs.presets import Names
 from taugate.data.runs.search_request import PLACEHOLDER, Fields, at, fill, value_of
 from taugate.errors import InputError, ReleaseError
-from taugate.retrieval.engines.engine import Engine
 from taugate.storage.files import Json
 
 _TIMEOUT = 60.0  # seconds of one search
@@ -141,33 +134,3 @@ def _row(row: dict[str, Json]) -> dict[str, Json]:
     return {name: row[name] for name in row if name in _RESULT} | {
         "scores": {name: value for name, value in row.items() if name not in _RESULT}
     }
-
-
-_importing = threading.Lock()
-
-
-def milvus(urls: Sequence[str], secret: str) -> Engine:
-    """Return Milvus servers; the secret is their token."""
-    with _logging_kept():
-        from taugate_engines.milvus import MilvusEngine
-
-    return MilvusEngine(urls, secret)
-
-
-def pgvector(urls: Sequence[str], secret: str) -> Engine:
-    """Return PostgreSQL servers; the secret is the password."""
-    from taugate_engines.pgvector import PgvectorEngine
-
-    return PgvectorEngine(urls, secret)
-
-
-@contextmanager
-def _logging_kept() -> Iterator[None]:
-    """Block logging configuration: importing pymilvus configures logging, which closes all handlers of the process."""
-    with _importing:
-        configure = logging.config.dictConfig
-        logging.config.dictConfig = lambda config: None
-        try:
-            yield
-        finally:
-            logging.config.dictConfig = configure

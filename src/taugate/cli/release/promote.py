@@ -36,7 +36,7 @@ class PromoteOptions(PromotionOptions):
     releases: Releases
 
 
-def promote(options: PromoteOptions) -> int:
+def promote_release(options: PromoteOptions) -> int:
     """Make a release current, if it verifies and its rule holds."""
     release = find(options.releases, options.id)
     published = publish(release, options.promotion(new_encoder=options.new_encoder, signs=False))
@@ -55,7 +55,7 @@ def promote(options: PromoteOptions) -> int:
 command.add_command(
     command_of(
         "promote",
-        promote,
+        promote_release,
         PromoteOptions,
         without=("no_promote", "sign_with"),
         promote_if=Appearance("RULE", ("--if",), hidden=True),
@@ -159,7 +159,9 @@ def _report_decisions(outcomes: Iterable[PruneDecision], word: str) -> tuple[int
     multiple=True,
     help="another file or folder to search, such as a query log",
 )
-def erase(releases: Path, names: tuple[str, ...], check: bool, texts: tuple[str, ...], also: tuple[Path, ...]) -> int:
+def erase_documents(
+    releases: Path, names: tuple[str, ...], check: bool, texts: tuple[str, ...], also: tuple[Path, ...]
+) -> int:
     """Make a release without some documents; --check: search for their remains."""
     if check:
         left = find_remnants([releases, *also], [*names], [*texts])

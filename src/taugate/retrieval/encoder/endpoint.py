@@ -1,11 +1,9 @@
 """An encoder behind an HTTP endpoint, with the interface of an exported encoder, but without tokenizer and weights.
 
-Reads the vectors in the reply of an endpoint, with memory for these vectors and little more. JSON of a hostile server
-takes up to 30 times its size in memory, as a list of empty objects does. So the arrays of numbers are taken out of the
-text one by one, each of the expected length, and only the small rest is parsed as a whole.
+JSON of a hostile server takes up to 30 times its size in memory, as a list of empty objects does. So the arrays of
+numbers are taken out of the text one by one, each of the expected length, and only the small rest is parsed as a whole.
 
-Nobody here knows its tokens, so four bytes of text count as one: English has about that many, and other languages have
-fewer tokens in as many bytes than in as many characters. A text that has more, such as a table of numbers, is sent
+Its tokens are unknown, so four bytes of text count as one. A text that has more, such as a table of numbers, is sent
 again, shorter, if the endpoint says that it is too long.
 """
 

@@ -58,15 +58,11 @@ _READING = Lock()  # FAISS's limits on reading apply to the whole process
 
 
 def widened_top_k(best: Best, queries: Float32, k: int, fetch: int, count: int) -> TopK:
-    """Return the k best candidates of every query; ties go to the lower position.
+    """Return the k best candidates of every query, `fetch` ≥ k at first; ties go to the lower position.
 
     If the k-th score equals that of the last candidate, another document may tie with it; if there are fewer than k
     candidates, some are missing. Such queries are repeated with four times as many candidates, up to MAX_CANDIDATES. A
     query that still has fewer than k results has a score of −∞ in its last place.
-
-    Args:
-        best: Proposes candidates and ranks them.
-        fetch: Number of candidates in the first request, at least k.
     """
     scores = np.empty((len(queries), k), dtype=np.float32)
     positions = np.empty((len(queries), k), dtype=np.int64)
@@ -192,13 +188,10 @@ def _build_ivf(vectors: Float32, kind: Kind) -> Any:  # noqa: ANN401
 
 
 def subset(index: AnyIndex, kept: NDArray[np.int64]) -> AnyIndex:
-    """Build an index of some of the documents of another index, with the same scores to the bit.
+    """Build an index of the M ≥ 1 documents at some ascending positions, with the same scores to the bit.
 
     Vectors that a release of 0.2 or before has rounded to int8 become exact vectors of the smaller index. A graph or
     lists are rebuilt with the same breadth and may find other documents.
-
-    Args:
-        kept: (M,) int64 ascending positions of the documents to keep, M ≥ 1.
     """
     if len(kept) < (needed := INDEX_KINDS[index.kind].min_documents):
         raise InputError(f"{len(kept)} documents are too few for {index.kind}, which needs {needed}; calibrate again")

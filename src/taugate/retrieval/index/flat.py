@@ -330,7 +330,7 @@ class FlatIndex(FaissIndex):
     def _proposers(self, within: DocumentSubset | None) -> list[Propose]:
         """Put the fastest before the scan of the vectors; a GPU has no subsets."""
         proposers = super()._proposers(within)
-        if within is None and self._may_use_gpu and self.gpu:
+        if within is None and self._may_use_gpu and self.gpu.index is not None:
             return [self._scan_on_gpu, *proposers]
         if self.codes is not None:
             parameters = _parameters(self.codes.faiss, within)

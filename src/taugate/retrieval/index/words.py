@@ -252,13 +252,10 @@ class Postings:
         return k1 * ((1 - b) + b * self.lengths.astype(np.float64) / mean_length)
 
     def subset(self, kept: Positions) -> Self:
-        """Return the index of some documents with the same statistics.
+        """Return the index of the documents at some ascending positions, (M,) int64, with the same statistics.
 
         Terms that no kept document has are removed and count as unseen from then on, with a larger weight. The shares
         of queries without such terms stay equal to the bit.
-
-        Args:
-            kept: (M,) int64 ascending positions of the documents.
         """
         renumbered = np.full(len(self), -1, dtype=np.int64)
         renumbered[kept] = np.arange(len(kept))

@@ -138,14 +138,7 @@ def read_exported(
 
 
 def checked_scores(scores: Float32, texts: int, name: str) -> Float32:
-    """Return scores if there is a finite one for each text.
-
-    Args:
-        scores: (n,) float32.
-
-    Raises:
-        RerankerUnavailable: If there are others.
-    """
+    """Return scores, (n,) float32, if there is a finite one for each text; raises RerankerUnavailable if not."""
     if scores.shape != (texts,) or not np.isfinite(scores).all():
         raise RerankerUnavailable(f"{name}: does not give {texts} texts one finite score each; use another model")
     return scores

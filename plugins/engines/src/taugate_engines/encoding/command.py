@@ -62,22 +62,21 @@ def run(options: EncodeOptions) -> int:
     rows = {
         "Encoded": f"{record.rows:,} documents in {len(record.shards):,} shards, {encoded.encoded:,} of them now, in "
         f"{job.total:.0f} s",
-        "Next": f"taugate calibrate {quote(options.data)} --releases releases --engine pgvector --embeddings "
-        f"{quote(options.to)} --encoder {quote(options.encoder)}{_given(reads, endpoint)}",
+        "Next": f"taugate calibrate {quote(options.data)} --releases releases --engine pgvector --encoder "
+        f"{quote(options.encoder)} --settings FILE.toml, with {_keys(options.to, reads, endpoint)}",
     }
     say_labelled(rows)
     return 0
 
 
-def _given(*groups: InputOptions | EndpointOptions) -> str:
-    """Return the settings of the encoder that were given, which the calibration needs as well."""
+def _keys(embeddings: str, *groups: InputOptions | EndpointOptions) -> str:
+    """Return what the settings file of the calibration needs: the vectors, and how the encoder was set."""
     values = {name: getattr(group, name) for group in groups for name in group.fields() if name != "yes"}
-    given = [
+    return ", ".join(
         f"{name.replace('_', '-')} = {value if isinstance(value, int) else orjson.dumps(str(value)).decode()}"
-        for name, value in values.items()
+        for name, value in {"embeddings": embeddings, **values}.items()
         if value is not None
-    ]
-    return f" --settings FILE.toml, with {', '.join(given)}" if given else ""
+    )
 
 
 _KEYS = (*InputOptions.fields(), "model", "dimensions", "encoder_key_file", "ray_address")
