@@ -18,7 +18,7 @@ Schema = dict[str, Any]
 
 # In an order in which each model comes after those within it.
 _REPLIES = (
-    "Parts", "Result", "CertifiedLoss", "Refusal", "LiveLoss", "Drift", "SearchResponse", "BatchResponse",
+    "Parts", "Result", "CertifiedLoss", "Refusal", "LossBounds", "Drift", "SearchResponse", "BatchResponse",
     "ExplainResponse", "FeedbackResponse", "KeptResultFields", "GateResponse", "Interval", "LiveDrift",
     "ReleaseResponse",
 )  # fmt: skip

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from taugate.drift.live_loss import Labels, LiveLoss, Prediction, by_model, judged_draw
-from taugate.drift.sequences import Draw, Interval, Sampler
+from taugate.drift.sequences import Draw, Sampler, ShareBounds
 
 DELTA = 0.05
 _RIGHT = 0.85  # sensitivity and specificity of the model that judges
@@ -125,7 +125,7 @@ class Stream:
         return None if drawn is None else (drawn, query.labels, said)
 
 
-def _holds(interval: Interval, truth: float) -> bool:
+def _holds(interval: ShareBounds, truth: float) -> bool:
     return interval.lower <= truth <= interval.upper
 
 

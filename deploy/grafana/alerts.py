@@ -14,6 +14,7 @@ _INSTANT = {"instant": True, "range": False}
 _SOURCE = "prometheus"  # uid of the data source in deploy/grafana/provisioning
 _RUNBOOKS = '{{ or $externalLabels.taugate_runbooks "docs/runbooks" }}'  # Grafana's templates have no external labels
 # The second number in an annotation: Prometheus queries it in the template, and Grafana beside the alert's expression.
+_NAMES = "CD"  # of the further numbers in a summary
 _QUERY = re.compile(r"printf \"(?P<series>[\w:]+)\{[^\"]*\" [^|]*\| query")
 
 
@@ -40,13 +41,9 @@ def provisioned(rules: Path) -> str:
 def _rule(rule: dict[str, Any]) -> dict[str, Any]:
     annotations = {name: _in_grafana(text) for name, text in rule["annotations"].items()}
     # With the labels of the drift alert, in both directions: by these Grafana finds the value that belongs to an alert.
-    second_numbers = [
-        _data(
-            "C",
-            _SOURCE,
-            {"expr": f"{_directed(match['series'], 'higher')} or {_directed(match['series'], 'lower')}", **_INSTANT},
-        )
-        for match in _QUERY.finditer(rule["annotations"]["summary"])
+    other_numbers = [
+        _data(name, _SOURCE, {"expr": _number(match["series"], directed="direction" in rule["expr"]), **_INSTANT})
+        for name, match in zip(_NAMES, _QUERY.finditer(rule["annotations"]["summary"]), strict=False)
     ]
     return {
         "uid": rule["alert"],
@@ -56,7 +53,7 @@ def _rule(rule: dict[str, Any]) -> dict[str, Any]:
             _data("A", _SOURCE, {"expr": rule["expr"].strip(), **_INSTANT}),
             # For Prometheus an expression fires if any series exists, even with the value 0; for Grafana it would not.
             _data("B", "__expr__", {"type": "math", "expression": "is_number($A)"}),
-            *second_numbers,
+            *other_numbers,
         ],
         "noDataState": "OK",
         "execErrState": "Error",
@@ -64,6 +61,12 @@ def _rule(rule: dict[str, Any]) -> dict[str, Any]:
         "labels": rule["labels"],
         "annotations": annotations,
     }
+
+
+def _number(series: str, *, directed: bool) -> str:
+    if not directed:
+        return f"max by (namespace, job) ({series})"
+    return f"{_directed(series, 'higher')} or {_directed(series, 'lower')}"
 
 
 def _directed(series: str, direction: str) -> str:
@@ -77,5 +80,6 @@ def _data(name: str, source: str, model: dict[str, Any]) -> dict[str, Any]:
 
 def _in_grafana(text: str) -> str:
     """Convert a template; in Grafana the value of a query is under the query's name."""
-    text = _QUERY.sub("$values.C", text.replace(_RUNBOOKS, "docs/runbooks"))
+    names = iter(_NAMES)
+    text = _QUERY.sub(lambda _: f"$values.{next(names)}", text.replace(_RUNBOOKS, "docs/runbooks"))
     return re.sub(r"\$value\b", "$values.A.Value", text.replace(". | first | value", ".Value"))

@@ -188,16 +188,16 @@ def test_option_that_moved_is_hidden_and_names_its_successor(capsys: pytest.Capt
     declared = 0
     for path, action in [pair for name in cli.COMMANDS for pair in _actions(cli.load_command(name), name)]:
         options = [parameter for parameter in action.params if isinstance(parameter, click.Option)]
-        declared += sum(not each.hidden for each in options) * (path != "update")
+        declared += sum(not option.hidden for option in options) * (path != "update")
         keys = {*getattr(action, "keys", ())}
-        variables = {each.name: variable for each in options if (variable := getattr(each, "variable", None))}
-        assert keys <= {each.name for each in options}, path
-        assert all(each.hidden for each in options if each.name in keys | variables.keys()), path
+        variables = {option.name: variable for option in options if (variable := getattr(option, "variable", None))}
+        assert keys <= {option.name for option in options}, path
+        assert all(option.hidden for option in options if option.name in keys | variables.keys()), path
         help_option = "--help-all" if keys else "--help"
         assert cli.main([*path.split(), help_option]) == 0
         shown = capsys.readouterr().out
-        for each in options:
-            if each.name in keys | variables.keys():
-                assert f"\n  {variables.get(each.name) or each.opts[0][2:]}" in shown, (path, each.name)
-                assert f"  {each.opts[0]} " not in shown
+        for option in options:
+            if option.name in keys | variables.keys():
+                assert f"\n  {variables.get(option.name) or option.opts[0][2:]}" in shown, (path, option.name)
+                assert f"  {option.opts[0]} " not in shown
     assert declared <= 160

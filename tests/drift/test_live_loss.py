@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.drift.live_loss import DELTA, HARMFUL, World, covered, judgements_until_shown, pages
 from taugate.drift.live_loss import Labels, LiveLoss, Prediction, corrected, judged_draw, read_judged
-from taugate.drift.sequences import BLOCK, Bets, Draw, Interval, LiveShare, Outcome, Sampler
+from taugate.drift.sequences import BLOCK, Bets, Draw, LiveShare, Outcome, Sampler, ShareBounds
 
 
 @pytest.mark.parametrize(
@@ -105,21 +105,21 @@ def test_judgements_to_go_fall_to_zero_as_losses_fail_to_appear() -> None:
 def test_promise_without_certificate_has_bounds_and_no_judgements_to_go() -> None:
     loss = LiveLoss(None)
 
-    assert loss.loss() == Interval(0.0, 1.0)
+    assert loss.loss() == ShareBounds(0.0, 1.0)
     assert np.isnan(loss.judgements_to_go)
 
 
 @pytest.mark.parametrize(
     ("said", "sensitivity", "false", "true"),
     [
-        (Interval(0.22, 0.22), Interval(0.85, 0.85), Interval(0.15, 0.15), Interval(0.1, 0.1)),
-        (Interval(0.1, 0.1), Interval(0.85, 0.9), Interval(0.15, 0.2), Interval(0.0, 0.0)),
-        (Interval(0.3, 0.4), Interval(0.2, 0.9), Interval(0.1, 0.3), Interval(0.0, 1.0)),
+        (ShareBounds(0.22, 0.22), ShareBounds(0.85, 0.85), ShareBounds(0.15, 0.15), ShareBounds(0.1, 0.1)),
+        (ShareBounds(0.1, 0.1), ShareBounds(0.85, 0.9), ShareBounds(0.15, 0.2), ShareBounds(0.0, 0.0)),
+        (ShareBounds(0.3, 0.4), ShareBounds(0.2, 0.9), ShareBounds(0.1, 0.3), ShareBounds(0.0, 1.0)),
     ],
     ids=["known", "fewer than are wrong", "a model that guesses"],
 )
 def test_share_by_a_wrong_judge_is_corrected(
-    said: Interval, sensitivity: Interval, false: Interval, true: Interval
+    said: ShareBounds, sensitivity: ShareBounds, false: ShareBounds, true: ShareBounds
 ) -> None:
     np.testing.assert_allclose(corrected(said, sensitivity, false), true, atol=1e-9)
 

@@ -28,12 +28,8 @@ def pod(*parts: Values) -> dict[str, Any]:
 
 def arguments(*parts: Values) -> list[str]:
     (container,) = pod(*parts)["containers"]
-    return unnamed(container["args"])
-
-
-def unnamed(arguments: list[str]) -> list[str]:
-    """Return the arguments of a command without the name that the history records."""
-    return arguments[:-2] if arguments[-2] == "--by" else arguments
+    found: list[str] = container["args"]
+    return found
 
 
 @pytest.mark.parametrize("kind", ["CronJob", "Job"])
@@ -196,15 +192,11 @@ def test_job_runs_other_command() -> None:
 
 def test_history_gets_name_of_job_and_of_its_run() -> None:
     (container,) = pod(at("recalibration.job.run", "Anna, 2026-12-01"))["containers"]
-    assert container["args"][-2:] == ["--by", "$(JOB_NAME) Anna, 2026-12-01"]
-    (variable,) = (item for item in container["env"] if item["name"] == "JOB_NAME")
-    assert variable["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.labels['batch.kubernetes.io/job-name']"
-    (push,) = pod(URL, PROMOTED)["containers"]
-    assert "--by" not in push["args"]
-    (given,) = pod(
-        at("recalibration.job.arguments", ["release", "rollback", "--releases", "/releases", "--by", "Ben"])
-    )["containers"]
-    assert given["args"].count("--by") == 1
+    assert plain(container)["TAUGATE_BY"] == "$(JOB_NAME) Anna, 2026-12-01"
+    names = [item["name"] for item in container["env"]]
+    assert names.index("JOB_NAME") < names.index("TAUGATE_BY"), "a variable may refer only to those before it"
+    source = container["env"][names.index("JOB_NAME")]["valueFrom"]["fieldRef"]["fieldPath"]
+    assert source == "metadata.labels['batch.kubernetes.io/job-name']"
 
 
 def test_trial_reaches_all_pods_by_one_name() -> None:
@@ -233,9 +225,7 @@ def test_pruning_is_a_cron_job_of_its_own() -> None:
         )
         pruning = spec["jobTemplate"]["spec"]["template"]["spec"]
         (container,) = pruning["containers"]
-        assert container["args"] == [
-            *("release", "prune", "--releases", "/releases", "--keep", "20", "--by", "$(JOB_NAME)")
-        ]
+        assert container["args"] == ["release", "prune", "--releases", "/releases", "--keep", "20"]
         assert {"name": "releases", "persistentVolumeClaim": {"claimName": claim}} in pruning["volumes"]
         assert container["resources"]["requests"]["memory"] == "256Mi"  # it reads no data set
         assert rendered.one("NetworkPolicy", "-calibration")
@@ -287,7 +277,8 @@ def test_calibration_has_own_resources_and_cache() -> None:
     }
     assert (spec["nodeSelector"], spec["tolerations"]) == ({"pool": "batch"}, [{"operator": "Exists"}])
     assert {"name": "cache", "persistentVolumeClaim": {"claimName": "embeddings"}} in spec["volumes"]
-    assert plain(container) == {"TAUGATE_CACHE": "/cache", "HF_HOME": "/cache/huggingface", "HF_HUB_OFFLINE": "1"}
+    own = {"TAUGATE_BY": "$(JOB_NAME)", "TAUGATE_CACHE": "/cache", "HF_HOME": "/cache/huggingface"}
+    assert plain(container) == {**own, "HF_HUB_OFFLINE": "1"}
     assert container["image"] == f"taugate/calibration:{APP_VERSION}"
 
 

@@ -63,8 +63,9 @@ OTHER: dict[str, object] = {
     "mcp.pod": {"nodeSelector": {"pool": "other"}},
     "recalibration.pod": {"nodeSelector": {"pool": "other"}},
     "recalibration.cronJob.spec": {"suspend": True},
-    "recalibration.promotion.enabled": True,
     "podSpec": {"priorityClassName": "other"},
+    "settings": {"max_k": 7},
+    "topologySpread": "DoNotSchedule",
     "podSecurityContext": {"runAsUser": 7},
     "extraEnvFrom": [{"secretRef": {"name": "other"}}],
     "extraVolumes": [{"name": "other", "emptyDir": {}}],
@@ -82,8 +83,6 @@ BY_NAME = {
     ".endpoint": "https://other",
     "": "other",
 }
-# Those of which the other has to be given at the same time.
-TOGETHER: dict[str, Values] = {}
 # Each setting is followed into the service's environment by test_settings; `global` is of charts around this one.
 ELSEWHERE = {"global"}
 LEAVES = [
@@ -124,7 +123,7 @@ def before(number: int) -> dict[str, str]:
 def differs(number: int, path: str, value: Any) -> bool:
     """Return whether another value changes the objects; false if it conflicts with other values."""
     try:
-        return before(number) != render(SETTINGS[number], at(path, value), TOGETHER.get(path, {})).texts
+        return before(number) != render(SETTINGS[number], at(path, value)).texts
     except helm_python.HelmRenderError as refused:
         assert "taugate: " in str(refused)
         return False

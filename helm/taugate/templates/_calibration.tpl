@@ -64,7 +64,7 @@ template:
   image: {{ include "taugate.image" (list $context $values.image) }}
   imagePullPolicy: {{ $context.Values.image.pullPolicy }}
   args:
-    {{- include "taugate.named" (list $context (index . 2)) | fromJsonArray | toYaml | nindent 4 }}
+    {{- toYaml (index . 2) | nindent 4 }}
   {{- with include "taugate.envFrom" (list $context $values.objectStorage) }}
   envFrom:
     {{- . | nindent 4 }}

@@ -20,9 +20,6 @@
 {{- $arguments = concat $arguments (list "--max-kept-increase" (toString .)) }}
 {{- end }}
 {{- end }}
-{{- if $values.signingKey }}
-{{- $arguments = concat $arguments (list "--sign-with" (include "taugate.entry" (list $values.signingKey "signing.key") | printf "/etc/taugate/signing/%s")) }}
-{{- end }}
 {{- $arguments | toJson }}
 {{- end }}
 
@@ -39,17 +36,4 @@
 {{- end }}
 {{- $arguments | toJson }}
 {{- end }}
-{{- end }}
-
-{{/*
-The arguments of a command that moves or removes a release, with the name of its Job for the history, and what started it if
-the values say so: (list context arguments), as a JSON array.
-*/}}
-{{- define "taugate.named" -}}
-{{- $arguments := index . 1 }}
-{{- $action := ternary (join " " (slice $arguments 0 (min 2 (len $arguments)))) (first $arguments) (eq (first $arguments) "release") }}
-{{- if and (has $action (list "calibrate" "calibrate-run" "recalibrate" "release promote" "release rollback" "release shadow" "release prune")) (not (has "--by" $arguments)) }}
-{{- $arguments = concat $arguments (list "--by" (printf "$(JOB_NAME) %s" (index . 0).Values.recalibration.job.run | trim)) }}
-{{- end }}
-{{- $arguments | toJson }}
 {{- end }}

@@ -14,6 +14,9 @@
   valueFrom:
     fieldRef:
       fieldPath: metadata.labels['batch.kubernetes.io/job-name']
+# Of the Job, and of what started it if the values say so, for the history.
+- name: TAUGATE_BY
+  value: {{ printf "$(JOB_NAME) %s" $values.job.run | trim | quote }}
 - name: TAUGATE_CACHE
   value: /cache
 # A model that is named rather than in the image is fetched here.
@@ -23,8 +26,12 @@
 - name: TAUGATE_TRUSTED_KEYS
   value: /etc/taugate/trusted
 {{- end }}
+{{- if ne (index . 1) "push" }}
+{{- with $values.signingKey }}
+- name: TAUGATE_SIGNING_KEY
+  value: {{ include "taugate.entry" (list . "signing.key") | printf "/etc/taugate/signing/%s" | quote }}
+{{- end }}
 {{- with $values.signingPassphrase }}
-{{- if ne (index $ 1) "push" }}
 {{ include "taugate.fromSecret" (list "TAUGATE_SIGNING_PASSPHRASE" . "passphrase") }}
 {{- end }}
 {{- end }}

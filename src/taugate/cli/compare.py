@@ -84,14 +84,14 @@ def requested_encoder(argument: str) -> RequestedEncoder:
     """Return the encoder that an argument names, such as "NAME" or "NAME --query-prompt 'query: '"."""
     try:
         words = shlex.split(argument) if " --" in argument else [argument]
-        given = specified(_encoder_argument.make_context("ENCODER", words).params)
+        settings = specified(_encoder_argument.make_context("ENCODER", words).params)
     except (click.UsageError, ValueError) as error:
         reason = error.format_message() if isinstance(error, click.UsageError) else str(error)
         raise InputError(f'"{argument}": {reason}') from error
-    name = given.pop("name")
-    endpoint = {option: given.pop(option) for option in _OF_ENDPOINT if option in given}
+    name = settings.pop("name")
+    endpoint = {option: settings.pop(option) for option in _OF_ENDPOINT if option in settings}
     return RequestedEncoder(
-        name, new=True, input_options=InputOptions(**given), endpoint_options=EndpointOptions(**endpoint)
+        name, new=True, input_options=InputOptions(**settings), endpoint_options=EndpointOptions(**endpoint)
     )
 
 

@@ -162,8 +162,8 @@ def _answers(question: str, release: Path) -> dict[str, str]:
 
     off_topic = off_topic_example(QuestionRule.for_texts([question]).language)
     with LocalRetriever.open(release.parent, release.name) as retriever:
-        asked = {"Question": question, "Off topic": off_topic}
-        return {label: f"{text}\n{_outcome(retriever.search(text))}" for label, text in asked.items()}
+        questions = {"Question": question, "Off topic": off_topic}
+        return {label: f"{text}\n{_outcome(retriever.search(text))}" for label, text in questions.items()}
 
 
 def _outcome(reply: "SearchResults") -> str:

@@ -110,11 +110,13 @@ def run(options: RunOptions) -> int:
             send(off_topic, off_topic_fields(str(query["query"]) for query in queries))
     numbers = {"sent": len(file.pending), "earlier": len(queries) - len(file.pending)}
     numbers |= {"changed": file.changed, "removed": file.removed}
-    said = ("{:,} queries sent", "{:,} sent earlier", "{:,} sent again because they changed", "{:,} removed")
+    outcomes = ("{:,} queries sent", "{:,} sent earlier", "{:,} sent again because they changed", "{:,} removed")
     value: dict[str, Json] = {"run": str(options.to), **numbers, "short": recorded}
     value["off_topic"] = None if off_topic is None else str(off_topic)
     parts = [
-        text.format(number) for text, number in zip(said, numbers.values(), strict=True) if number or text is said[0]
+        text.format(number)
+        for text, number in zip(outcomes, numbers.values(), strict=True)
+        if number or text is outcomes[0]
     ]
     rows = {"Run": f"{', '.join(parts)}; {options.to}"}
     if off_topic is None:

@@ -55,7 +55,7 @@ class DrawnQuery:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class DrawnVerdict:
     """A judgement of a drawn query: the ids of its relevant results, after all were seen.
 
     `draw` is the draw for people among the queries that the endpoint has judged; None if people need not judge it.
@@ -69,10 +69,10 @@ class Verdict:
     draw: Draw | None = None
 
 
-_LINE: TypeAdapter[DrawnQuery | Verdict] = TypeAdapter(DrawnQuery | Verdict)
+_LINE: TypeAdapter[DrawnQuery | DrawnVerdict] = TypeAdapter(DrawnQuery | DrawnVerdict)
 
 
-def append(path: Path, records: Iterable[DrawnQuery | Verdict]) -> None:
+def append(path: Path, records: Iterable[DrawnQuery | DrawnVerdict]) -> None:
     """Append records to a log that several processes write to; raises OSError if it cannot be written."""
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
@@ -92,7 +92,7 @@ class DrawnLog:
     def __init__(self, path: Path, release: str | None) -> None:
         self.path, self._release = path, release
         self.queries: dict[str, DrawnQuery] = {}
-        self._verdicts: dict[tuple[str, bool], Verdict] = {}
+        self._verdicts: dict[tuple[str, bool], DrawnVerdict] = {}
         self._file, self._read = 0, 0
         self._rows: list[JudgedDraws] = []
 
@@ -186,7 +186,7 @@ def replay_loss(query_logs: Iterable[Path], release: str, limit: float | None) -
     return loss, broken
 
 
-def labels_of(query: DrawnQuery, verdict: Verdict) -> Labels:
+def labels_of(query: DrawnQuery, verdict: DrawnVerdict) -> Labels:
     """Return what a judgement says of the query as a whole."""
     relevant = {*verdict.relevant}
     return Labels.of([result.id in relevant for result in query.results], [result.kept for result in query.results])

@@ -15,7 +15,7 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.drift.sequences import CONFIDENCE, Draw, Interval, LiveShare, Outcome
+from taugate.drift.sequences import CONFIDENCE, Draw, LiveShare, Outcome, ShareBounds
 from taugate.policy.arrays import Float32, Float64
 from taugate.release.manifest import ReleaseManifest
 from taugate.release.queries import Reference
@@ -187,21 +187,21 @@ class LiveLoss:
             own = Draw(draw.cluster, draw.scale, (Outcome(predicted, wrong.x),), (Outcome(since, wrong_since.x),))
             share.add(draw.cluster, own.unit(0, Outcome(claim, 1.0)))
 
-    def loss(self, *, recent: bool = False) -> Interval:
+    def loss(self, *, recent: bool = False) -> ShareBounds:
         """Bounds of lost answers as a share of the answerable queries, since the release or of recent traffic."""
         of_people = self.lost.recent if recent else self.lost.all.interval
         if not self._model:
             return of_people
         lost, answerable = (self._corrected(place, recent=recent) for place in (0, 1))
         upper = min(1.0, lost.upper / answerable.lower) if answerable.lower else 1.0
-        return of_people.intersected(Interval(lost.lower / max(answerable.upper, lost.lower, 1e-9), upper))
+        return of_people.intersected(ShareBounds(lost.lower / max(answerable.upper, lost.lower, 1e-9), upper))
 
-    def wrongly_answered(self, *, recent: bool = False) -> Interval:
+    def wrongly_answered(self, *, recent: bool = False) -> ShareBounds:
         """Bounds of wrongly answered queries as a share of all queries."""
         of_people = self.wrong.recent if recent else self.wrong.all.interval
         return of_people.intersected(self._corrected(2, recent=recent)) if self._model else of_people
 
-    def _corrected(self, place: int, *, recent: bool) -> Interval:
+    def _corrected(self, place: int, *, recent: bool) -> ShareBounds:
         """Return bounds of a share from the model's, by what is known of its errors (Rogan and Gladen, 1978)."""
         share, sensitivity, errors = self._model[place]
         claims = share.recent if recent else share.all.interval
@@ -218,7 +218,7 @@ class LiveLoss:
         return self.lost.judgements_to_go
 
 
-def corrected(claims: Interval, sensitivity: Interval, errors: Interval) -> Interval:
+def corrected(claims: ShareBounds, sensitivity: ShareBounds, errors: ShareBounds) -> ShareBounds:
     """Return bounds of the true share, from those of the share that a judge claims, and of how often it is right.
 
     The share that is claimed is p·sensitivity + (1 − p)·errors; p falls as either rises.
@@ -228,4 +228,4 @@ def corrected(claims: Interval, sensitivity: Interval, errors: Interval) -> Inte
         lower = min(1.0, max(0.0, (claims.lower - errors.upper) / (sensitivity.upper - errors.upper)))
     if sensitivity.lower > errors.lower:
         upper = min(1.0, max(0.0, (claims.upper - errors.lower) / (sensitivity.lower - errors.lower)))
-    return Interval(lower, max(lower, upper))
+    return ShareBounds(lower, max(lower, upper))

@@ -27,7 +27,7 @@ import numpy as np
 from taugate.policy.arrays import Float64
 
 CONFIDENCE = 0.95
-BLOCK = 8  # clusters whose judgements are collected before they bet, so that a burst makes one bet
+BLOCK = 16  # clusters whose judgements are collected before they bet, so that a burst makes one bet
 RECENT = 240  # bets after which the sequence of recent traffic starts anew; it has from one to two times as many
 _GRID = np.concatenate([np.arange(1, 100) / 1000, np.arange(20, 60) / 200, np.arange(15, 50) / 50])
 # λ as a multiple of θ·E[b] / E[(a − θ·b)²]. Against rare losses of 1 with twice the mean θ, Kelly's bet is 2.
@@ -40,15 +40,15 @@ _PRIOR = 8.0  # bets that the variance of a share of ones, θ·(1 − θ), stand
 _CLIP = 0.2  # most that predictions may add to a, as a share of its scale
 
 
-class Interval(NamedTuple):
+class ShareBounds(NamedTuple):
     """Bounds of a share."""
 
     lower: float = 0.0
     upper: float = 1.0
 
-    def intersected(self, other: "Interval") -> "Interval":
+    def intersected(self, other: "ShareBounds") -> "ShareBounds":
         """Return what both intervals have in common; the other one if that is nothing."""
-        both = Interval(max(self.lower, other.lower), min(self.upper, other.upper))
+        both = ShareBounds(max(self.lower, other.lower), min(self.upper, other.upper))
         return both if both.lower <= both.upper else other
 
 
@@ -144,7 +144,7 @@ class Bets:
         self.moments = np.zeros(6)  # number of bets, Σa, Σb, Σa², Σab, Σb²
 
     @property
-    def interval(self) -> Interval:
+    def interval(self) -> ShareBounds:
         """The shares that were never excluded."""
         excluded = self.peaks >= self._required
         below, above = (
@@ -152,7 +152,7 @@ class Bets:
             int(np.logical_and.accumulate(excluded[1][::-1]).sum()),
         )
         grid = self._grid
-        return Interval(float(grid[below - 1]) if below else 0.0, float(grid[-above]) if above else 1.0)
+        return ShareBounds(float(grid[below - 1]) if below else 0.0, float(grid[-above]) if above else 1.0)
 
     def add(self, units: Float64, weight: float) -> None:
         """Bet on (n, 2) numbers a, b; `weight` is the one of predictions in them, 0…1."""
@@ -209,7 +209,7 @@ class LiveShare:
         self.judged = 0
 
     @property
-    def recent(self) -> Interval:
+    def recent(self) -> ShareBounds:
         """The interval of recent traffic: of the last 240 to 480 clusters."""
         return self._recent[0].interval
 

@@ -13,7 +13,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from taugate.cli import main as cli
-from taugate.drift.drawn import DrawnLog, DrawnQuery, Verdict, append, drawn_log
+from taugate.drift.drawn import DrawnLog, DrawnQuery, DrawnVerdict, append, drawn_log
 from taugate.drift.observations import hashed
 from taugate.retrieval.query import Answer, Query
 from taugate.retrieval.reader import Release
@@ -67,9 +67,9 @@ def drawn(folder: Path, release: Release) -> list[DrawnQuery]:
     return [*log.queries.values()]
 
 
-def verdict(query: DrawnQuery, *, lost: bool = False, **values: Any) -> Verdict:
+def verdict(query: DrawnQuery, *, lost: bool = False, **values: Any) -> DrawnVerdict:
     relevant = [result.id for result in query.results if result.kept != lost][:1]
-    return Verdict(at=time.time(), query_id=query.query_id, judge="ada", relevant=relevant, **values)
+    return DrawnVerdict(at=time.time(), query_id=query.query_id, judge="ada", relevant=relevant, **values)
 
 
 @pytest.fixture

@@ -134,7 +134,7 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class LiveLoss:
+class LossBounds:
     """95 % bounds of the answers that τ or ρ lose, as a share of the answerable queries; they hold at all times."""
 
     lower: float
@@ -153,7 +153,7 @@ class Drift:
 
     alarm: bool
     signals: Sequence[str]
-    loss: LiveLoss | None = None
+    loss: LossBounds | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -392,7 +392,7 @@ class LiveDrift:
     coe: Interval | None
     coe_expected: Interval | None
     roe: Interval | None
-    loss: LiveLoss | None = None
+    loss: LossBounds | None = None
 
 
 @dataclass(frozen=True, slots=True)

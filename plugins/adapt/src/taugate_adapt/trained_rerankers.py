@@ -375,11 +375,11 @@ class FirstStage:
 def random_pairs(corpus: DocumentStore, queries: AdaptationQueries, seed: int) -> ScoredPairs:
     """Return pairs as of `training_pairs`, with random negatives and scores: they take as long to learn from."""
     rng, allowed = np.random.default_rng([seed, _NEGATIVES_STREAM]), queries.parts.passages(TRAIN)
-    asked = [*queries.train, *queries.unanswerable[TRAIN]]
+    questions = [*queries.train, *queries.unanswerable[TRAIN]]
     relevant = [np.searchsorted(allowed, positions) for positions in relevant_passages(queries.train, corpus.parents)]
     relevant += [np.zeros(0, dtype=np.int64)] * len(queries.unanswerable[TRAIN])
-    negatives = rng.integers(len(allowed), size=(len(asked), _NEGATIVES))
+    negatives = rng.integers(len(allowed), size=(len(questions), _NEGATIVES))
     scores = rng.random(negatives.shape, dtype=np.float32)
     relevant_scores = [np.ones(len(documents), dtype=np.float32) for documents in relevant]
     texts = [corpus[position].encoded_text for position in allowed.tolist()]
-    return ScoredPairs([query.text for query in asked], texts, relevant, relevant_scores, negatives, scores)
+    return ScoredPairs([query.text for query in questions], texts, relevant, relevant_scores, negatives, scores)

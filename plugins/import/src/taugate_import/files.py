@@ -230,8 +230,8 @@ class Copies:
     def add(self, path: str, document: ImportedDocument) -> None:
         """Add a document of a file."""
         content = document.content
-        said = [content.key, content.title, content.text, dict(content.metadata)]
-        self._digests.setdefault(path, hashlib.sha256()).update(orjson.dumps(said))
+        parts = [content.key, content.title, content.text, dict(content.metadata)]
+        self._digests.setdefault(path, hashlib.sha256()).update(orjson.dumps(parts))
         self._ids.setdefault(path, []).append(document.id)
 
     def found(self) -> dict[str, list[str]]:
@@ -243,14 +243,14 @@ class Copies:
         groups: dict[bytes, list[str]] = {}
         for path, digest in self._digests.items():
             groups.setdefault(digest.digest(), []).append(path)
-        found = {}
+        copies_of = {}
         for paths in groups.values():
             judged = [path for path in paths if not self._judged.isdisjoint(self._ids[path])]
             earlier = [path for path in paths if self._ids[path][0] in self._imported]
             kept = judged or [*earlier, *paths][:1]
             if copies := [path for path in paths if path not in kept]:
-                found[kept[0]] = copies
-        return found
+                copies_of[kept[0]] = copies
+        return copies_of
 
     def corpus(self, lines: BinaryIO, found: Mapping[str, list[str]]) -> Iterator[tuple[str, bytes]]:
         """Yield each line of the corpus with the id of its document, without those of copies."""

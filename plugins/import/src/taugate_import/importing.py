@@ -225,13 +225,13 @@ def _write_documents(
 def _write_corpus(all_lines: BinaryIO, corpus: BinaryIO, copies: Copies, result: ImportResult) -> dict[str, bytes]:
     """Write the lines of the corpus, without copies, and return their SHA-256 by document id."""
     digests: dict[str, hashlib._Hash] = {}
-    found = copies.found()
+    copied = copies.found()
     all_lines.seek(0)
-    for name, line in copies.corpus(all_lines, found):
+    for name, line in copies.corpus(all_lines, copied):
         corpus.write(line)
         digests.setdefault(name, hashlib.sha256()).update(line)
         result.chunks += 1
-    result.copies = sum(map(len, found.values()))
+    result.copies = sum(map(len, copied.values()))
     return {identifier: digest.digest() for identifier, digest in digests.items()}
 
 

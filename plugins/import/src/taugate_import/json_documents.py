@@ -11,7 +11,7 @@ from taugate_import.json_text import JsonReader, decode_json, not_json, words_of
 from taugate_import.records import TEXT_FIELDS, records_to_documents, text_field_of
 from taugate_import.rich_text import is_rich_text
 from taugate_import.table_rows import rows_to_documents
-from taugate_import.values import Fields, Value, leaves, left_out_fields
+from taugate_import.values import Fields, Value, leaves_of, left_out_fields
 
 _MIN_SHARE = 0.5  # of a file's characters within records, for the records to be the documents
 _MIN_ALIKE = 0.5  # share of objects by id that have a field in common
@@ -154,7 +154,7 @@ def _record(value: Any) -> Fields:  # noqa: ANN401 (any value of JSON)
     if isinstance(value, Mapping):
         return value
     if isinstance(value, list):
-        return {"text": "\n".join(leaf.text for leaf in leaves({"": value}))}
+        return {"text": "\n".join(leaf.text for leaf in leaves_of({"": value}))}
     return {"text": "" if value is None else str(value)}
 
 
@@ -235,7 +235,7 @@ def _remainder(value: Fields, paths: Sequence[tuple[str, ...]]) -> dict[str, Val
 
 def _with_remainder(documents: list[ParsedDocument], remainder: Fields) -> list[ParsedDocument]:
     """Return documents with the values around their records: short ones as metadata of each, long as a document."""
-    surrounding = list(leaves(remainder))
+    surrounding = list(leaves_of(remainder))
     short = [leaf for leaf in surrounding if not leaf.listed and len(leaf.text) <= _MAX_FACT]
     if len(short) > _MAX_FACTS:
         short = []

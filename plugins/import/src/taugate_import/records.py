@@ -11,7 +11,7 @@ from taugate_import.values import (
     MAX_LISTED_NUMBERS,
     Fields,
     Leaf,
-    leaves,
+    leaves_of,
     left_out_fields,
     own_text_of,
     scalar_of,
@@ -109,14 +109,14 @@ def _facts(record: Fields, used: set[str]) -> Iterator[Leaf]:
             continue
         if value == "":
             yield Leaf(name, "")
-        yield from leaves({name: value})
-    yield from leaves({name: value for name, value in nested.items() if name in used}, "metadata")
+        yield from leaves_of({name: value})
+    yield from leaves_of({name: value for name, value in nested.items() if name in used}, "metadata")
 
 
 def _without_text(record: Fields, key: str) -> ParsedDocument:
     """Return the document of a record without a text field: everything is text, and short values are also metadata."""
     builder = TextBuilder()
-    record_leaves = list(leaves(record))
+    record_leaves = list(leaves_of(record))
     title = _title(record.get("title")) if any(leaf.listed or "." in leaf.path for leaf in record_leaves) else ""
     lines = _Lines(builder)
     for leaf in record_leaves:

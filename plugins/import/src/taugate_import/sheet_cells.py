@@ -265,10 +265,10 @@ class XmlCells:
         styles = read_part(self._package, "xl/styles.xml") if "xl/styles.xml" in self._package.names else ""
         own = reversed(re.findall(r"<(?:\w+:)?numFmt\s([^<>]*)", styles))  # the first counts
         codes = {attribute(tag, "numFmtId"): html.unescape(attribute(tag, "formatCode")) for tag in own}
-        known = {str(number): code for number, code in _CODES.items()} | codes
+        codes_by_number = {str(number): code for number, code in _CODES.items()} | codes
         used = re.search(r"<(?:\w+:)?cellXfs\b.*?</(?:\w+:)?cellXfs>", styles, re.DOTALL)
         tags = re.findall(r"<(?:\w+:)?xf\b([^<>]*)", used[0] if used else "")
-        return [known.get(attribute(tag, "numFmtId"), "General") for tag in tags]
+        return [codes_by_number.get(attribute(tag, "numFmtId"), "General") for tag in tags]
 
 
 def find_cells(xml: str) -> Iterator[tuple[Place, str, str]]:

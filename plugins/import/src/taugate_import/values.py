@@ -108,7 +108,7 @@ class Leaf:
         return not written <= value
 
 
-def leaves(record: Fields, path: str = "") -> Iterator[Leaf]:
+def leaves_of(record: Fields, path: str = "") -> Iterator[Leaf]:
     """Yield the leaves of a record in order; empty ones and long lists of numbers are left out."""
     yield from _of_mapping(record, path, listed=False)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from taugate.drift.drawn import DrawnLog, Verdict, append, drawn_log
+from taugate.drift.drawn import DrawnLog, DrawnVerdict, append, drawn_log
 from taugate.errors import InputError
 from taugate_label.judging import Judging, read_passages
 from taugate_label.sample import Round, SampledQuery, rounds_folder
@@ -42,7 +42,7 @@ class DrawnJudging(Judging):
             if query.id not in self.sent:
                 questions = all_questions(query, self.documents)
                 relevant = [question.document.id for question in questions if judgements[question.pair]]
-                verdict = Verdict(at=now(), query_id=query.id, judge=self.journal.judge, relevant=relevant)
+                verdict = DrawnVerdict(at=now(), query_id=query.id, judge=self.journal.judge, relevant=relevant)
                 append(self.logs[query.id], [verdict])
                 self.sent.add(query.id)
 

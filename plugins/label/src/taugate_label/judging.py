@@ -18,9 +18,9 @@ from taugate.retrieval.documents.store import Document
 from taugate.retrieval.reader import Release
 from taugate_label.population import Population, lexical_candidates, logged, population
 from taugate_label.sample import (
-    Draw,
     Round,
     SampledQuery,
+    SampleDraw,
     check_corpus,
     check_queries,
     corpus_digest,
@@ -41,9 +41,9 @@ PATIENCE_SECONDS = 10.0
 
 
 def draw_run_round(
-    draw: Draw, data: Path, run: Path, k: int, candidates: Population, earlier: Mapping[str, float | None]
+    draw: SampleDraw, data: Path, run: Path, k: int, candidates: Population, earlier: Mapping[str, float | None]
 ) -> Round:
-    """Draw a simple random sample of the queries of a run, with the first K results of each.
+    """SampleDraw a simple random sample of the queries of a run, with the first K results of each.
 
     A run has no threshold that results could lie near, so there is one stratum, and judgements need no weights.
 
@@ -130,7 +130,7 @@ def sample_to_judge(data: Path, split: str, request: SampleRequest, sources: Sou
             return latest
         earlier = {line.query: line.judgement.weight for line in judgement_lines(data / qrels_of(split))}
         number = 1 if latest is None else latest.number + 1
-        draw = Draw(number=number, n=_QUERIES if request.n is None else request.n, seed=request.seed or 0)
+        draw = SampleDraw(number=number, n=_QUERIES if request.n is None else request.n, seed=request.seed or 0)
         if sources.run is not None:
             candidates = population(data, earlier, Population([], []))
             drawn = draw_run_round(draw, data, sources.run, sources.k, candidates, earlier)
@@ -141,9 +141,9 @@ def sample_to_judge(data: Path, split: str, request: SampleRequest, sources: Sou
 
 
 def _drawn_of_release(
-    data: Path, draw: Draw, release: Release, logs: Sequence[Path], earlier: Mapping[str, float | None], say: Say
+    data: Path, draw: SampleDraw, release: Release, logs: Sequence[Path], earlier: Mapping[str, float | None], say: Say
 ) -> Round:
-    """Draw a sample of the queries of the data set and of logs, with the results of a release."""
+    """SampleDraw a sample of the queries of the data set and of logs, with the results of a release."""
     if release.manifest.data.sha256["corpus"] != corpus_digest(data):
         raise InputError(
             f"{data / CORPUS}: release {release.manifest.release_id} was made of another corpus; make a release of "

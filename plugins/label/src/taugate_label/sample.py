@@ -141,7 +141,7 @@ class SampledQuery(PopulationQuery):
     others: list[str]
 
 
-class Draw(BaseModel):
+class SampleDraw(BaseModel):
     """Parameters of a sample."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -151,7 +151,7 @@ class Draw(BaseModel):
     seed: int
 
 
-class Round(Draw):
+class Round(SampleDraw):
     """A sample, with everything that its weights depend on.
 
     Attributes:
@@ -170,13 +170,13 @@ class Round(Draw):
 
 
 def draw_round(
-    draw: Draw,
+    draw: SampleDraw,
     release: Release,
     candidates: Population,
     earlier: Mapping[str, float | None],
     say: Callable[[str], None],
 ) -> Round:
-    """Draw a sample of queries, with the results that a release returns for each.
+    """SampleDraw a sample of queries, with the results that a release returns for each.
 
     Args:
         say: Called before each step that takes time.

@@ -22,7 +22,15 @@ from taugate.registry import writer
 from taugate.release import layout
 from taugate.release.adaptation import AdaptationRecord
 from taugate.release.evidence import DriftRecord
-from taugate.release.manifest import DataFile, DataRecord, EncoderRecord, Manifest, ReleaseManifest
+from taugate.release.manifest import (
+    DataFile,
+    DataRecord,
+    EncoderRecord,
+    Manifest,
+    ReleaseManifest,
+    RetrieverRecord,
+    RunManifest,
+)
 from taugate.release.outcome_records import BootstrapRecord
 from taugate.release.records import CalibrationRecord, CheckedAnswers
 from taugate.release.state import UpdateRecord, WithdrawnRecord
@@ -111,7 +119,7 @@ class Calibration:
             update=update,
             withdrawn=withdrawn or None,
         )
-        return completed(manifest, read.inputs, self.decided, data_record(dataset).model_copy(update=counts))
+        return _completed(manifest, read.inputs, self.decided, _data(dataset).model_copy(update=counts))
 
     def write(self, releases: Path, manifest: Manifest) -> Manifest:
         """Write the release, without promoting it; returns its manifest."""
@@ -125,7 +133,17 @@ class Calibration:
         return write_release(releases, manifest, self.studied, fill, self.read.parent, self.read.job)
 
 
-def completed(manifest: partial[M], inputs: StudyInputs, decided: DecidedRelease, data: DataRecord) -> M:
+def run_manifest(
+    inputs: StudyInputs, decided: DecidedRelease, retriever: RetrieverRecord, off_topic: str | None
+) -> RunManifest:
+    """Return the manifest of a calibration on a run, as `Calibration.manifest`; `off_topic` digests a second run."""
+    data = _data(inputs.dataset)
+    if off_topic is not None:
+        data = data.model_copy(update={"sha256": {**data.sha256, "off_topic": off_topic}})
+    return _completed(partial(RunManifest, retriever=retriever), inputs, decided, data)
+
+
+def _completed(manifest: partial[M], inputs: StudyInputs, decided: DecidedRelease, data: DataRecord) -> M:
     """Add to the fields of one kind of release those that all have."""
     draft = manifest(
         release_id="",
@@ -162,7 +180,7 @@ def write_release(
         return writer.write(releases, draft, files, parent=None if parent is None else parent.release_id)
 
 
-def data_record(dataset: LabelledQueries) -> DataRecord:
+def _data(dataset: LabelledQueries) -> DataRecord:
     """Describe the data set."""
     answerable, unanswerable = len(dataset.answerable), len(dataset.unanswerable)
     return DataRecord(

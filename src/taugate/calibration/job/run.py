@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from taugate.calibration.job.calibration import check_releases, current_manifest
-from taugate.calibration.job.release_stages import DecidedRelease, completed, data_record, decide_release, write_release
+from taugate.calibration.job.release_stages import decide_release, run_manifest, write_release
 from taugate.calibration.job.stages import check_bootstraps, check_calibrating, sampling_units
 from taugate.calibration.metrics.inputs import SearchedQueries, StudyInputs, grades_of
 from taugate.calibration.progress import Job
@@ -198,16 +198,9 @@ def calibrate_run(
         inputs = read_run(files, scale, settings, job)
         studied = study(inputs, RunSearch(inputs))
         decided = decide_release(inputs, studied)
-        manifest = run_manifest(inputs, decided, _retriever(inputs.dataset, settings.k))
+        off_topic = None if inputs.off_topic is None else inputs.off_topic.sha256
+        manifest = run_manifest(inputs, decided, _retriever(inputs.dataset, settings.k), off_topic)
         return write_release(releases, manifest, studied, partial(_write_files, inputs), parent, job)
-
-
-def run_manifest(inputs: RunInputs, decided: DecidedRelease, retriever: RetrieverRecord) -> RunManifest:
-    """Return the manifest of a calibration on a run, which lacks id, times and files."""
-    data, off_topic = data_record(inputs.dataset), inputs.off_topic
-    if off_topic is not None:
-        data = data.model_copy(update={"sha256": {**data.sha256, "off_topic": off_topic.sha256}})
-    return completed(partial(RunManifest, retriever=retriever), inputs, decided, data)
 
 
 def read_run(files: RunFiles, scale: ScoreScale, settings: CalibrationSettings, job: Job) -> RunInputs:

@@ -279,9 +279,9 @@ class Command(click.Command):
         parameters = self.get_params(ctx)
         names = {name: option.required for option in parameters for name in option.opts if name.startswith("--")}
         end = args.index("--") if "--" in args else len(args)
-        rest = super().parse_args(ctx, [*(_completed(word, names) for word in args[:end]), *args[end:]])
+        remaining = super().parse_args(ctx, [*(_completed(word, names) for word in args[:end]), *args[end:]])
         warn_of_moved(ctx, self.keys)
-        return rest
+        return remaining
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 (Click's own type)
         """Run the command, whose function loads the rest of what it needs, after a check of the paths."""
@@ -290,10 +290,10 @@ class Command(click.Command):
             value = ctx.params.get(parameter.name or "")
             if isinstance(parameter, click.Argument) and value is not None:
                 arguments += map(str, value) if isinstance(value, tuple) else [str(value)]
-        given = {name: ctx.params.get(parameter.name or "") for parameter in self.params for name in parameter.opts}
+        values = {name: ctx.params.get(parameter.name or "") for parameter in self.params for name in parameter.opts}
         options = {
             name: str(value[-1] if isinstance(value, tuple) else value)
-            for name, value in given.items()
+            for name, value in values.items()
             if value is not None and value != ()
         }
         check_paths(" ".join(ctx.command_path.split()[1:]), arguments, options)

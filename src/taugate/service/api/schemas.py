@@ -175,7 +175,7 @@ class Result(BaseModel):
     metadata: dict[str, MetadataValue] = Field(description="metadata of the document")
 
 
-class LiveLoss(BaseModel):
+class LossBounds(BaseModel):
     """95 % bounds of the answers that τ or ρ lose, as a share of the answerable queries; they hold at all times."""
 
     lower: float = Field(ge=0, le=1)
@@ -187,7 +187,7 @@ class Drift(BaseModel):
 
     alarm: bool = Field(description="true if an alarm is on")
     signals: list[str] = Field(description="active alarms, named as in `taugate_drift_alarm{signal}`")
-    loss: LiveLoss | None = Field(default=None, description="live loss; absent until drawn queries are judged")
+    loss: LossBounds | None = Field(default=None, description="live loss; absent until drawn queries are judged")
 
 
 class Refusal(BaseModel):

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, Gauge, Histogram
 
 from taugate.drift.monitor import Baseline, Monitor, load_baseline
 from taugate.drift.observations import JudgedReplies, Judgements, Observations
-from taugate.drift.sequences import Interval as Bounded
+from taugate.drift.sequences import ShareBounds
 from taugate.drift.signals import LiveOverlap, Rules, theta_of
 from taugate.errors import InputError
 from taugate.policy.arrays import Float32
@@ -212,7 +212,7 @@ def similarity_buckets(reference: Reference) -> list[float]:
     return [float(bound) for bound in np.unique(quantiles.round(4))]  # digits that a person can read
 
 
-def drift_field(signals: Sequence[str], loss: Bounded | None = None) -> bytes:
+def drift_field(signals: Sequence[str], loss: ShareBounds | None = None) -> bytes:
     """Return the field `drift` of a reply, as JSON, for the signals whose alarms are on."""
     bounds = {} if loss is None else {"loss": {"lower": loss.lower, "upper": loss.upper}}
     return orjson.dumps({"alarm": bool(signals), "signals": signals, **bounds})
@@ -233,7 +233,7 @@ class DriftAlarms:
         self._kind = f"state:{self.monitor.fingerprint}"
         self._unshared: deque[tuple[Observations, JudgedReplies]] = deque()
         self._canary_failed = False
-        self._loss: Bounded | None = None
+        self._loss: ShareBounds | None = None
         self.report = NO_DRIFT
         gauges.threshold.set(self.monitor.threshold)
         for alarm in self.monitor.alarms:
@@ -258,7 +258,7 @@ class DriftAlarms:
         self._canary_failed = not alike
         self._update_report()
 
-    def set_loss(self, loss: Bounded) -> None:
+    def set_loss(self, loss: ShareBounds) -> None:
         """Set the bounds of the live loss that replies show."""
         if loss != self._loss:
             self._loss = loss

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from taugate.drift.drawn import DrawnLog, DrawnQuery, Verdict, append, labels_of
+from taugate.drift.drawn import DrawnLog, DrawnQuery, DrawnVerdict, append, labels_of
 from taugate.drift.live_loss import by_model
 from taugate.drift.sequences import Sampler
 from taugate.errors import InputError, TaugateError
@@ -86,7 +86,7 @@ class EndpointJudge:
         with self._reading:
             self._log.follow()
 
-    def judge(self, query: DrawnQuery) -> Verdict:
+    def judge(self, query: DrawnQuery) -> DrawnVerdict:
         """Ask the endpoint which results are relevant, and draw the query for people.
 
         Raises:
@@ -104,13 +104,17 @@ class EndpointJudge:
         body = {"model": self._model, "temperature": 0, "max_tokens": 64, "messages": messages}
         numbers = self._requests.post(body, _numbers, _MAX_BYTES)
         relevant = [result.id for number, result in enumerate(query.results, 1) if number in numbers]
-        verdict = Verdict(at=time.time(), query_id=query.query_id, judge=self._model, model=True, relevant=relevant)
+        verdict = DrawnVerdict(
+            at=time.time(), query_id=query.query_id, judge=self._model, model=True, relevant=relevant
+        )
         prediction = by_model(labels_of(query, verdict), self._limit)
         propensity = self._people.propensity(prediction.interest)
         draw = self._people.offer(
             query.draw.cluster, prediction.outcomes, propensity, self._rng.random(), query.draw.scale
         )
-        return Verdict(**{name: getattr(verdict, name) for name in Verdict.__slots__ if name != "draw"}, draw=draw)
+        return DrawnVerdict(
+            **{name: getattr(verdict, name) for name in DrawnVerdict.__slots__ if name != "draw"}, draw=draw
+        )
 
 
 def _numbers(content: bytes) -> set[int]:

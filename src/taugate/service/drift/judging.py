@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from taugate.drift.drawn import DrawnLog, DrawnQuery, DrawnResult, append, drawn_log
 from taugate.drift.live_loss import MAX_JUDGED, JudgedDraws, LiveLoss, Predictor, promised_loss, read_judged
-from taugate.drift.sequences import Draw, Interval, Sampler
+from taugate.drift.sequences import Draw, Sampler, ShareBounds
 from taugate.errors import TaugateError
 from taugate.retrieval.query import Answer, Query
 from taugate.service.drift.endpoint_judge import EndpointJudge
@@ -91,7 +91,7 @@ class LiveJudging:
         self._gauges = LossGauges(registry)
         self._gauges.promised.set(math.nan if self._limit is None else self._limit)
         self._counted = np.zeros(0, dtype=np.uint64)
-        self.live, self.bounds = LiveLoss(self._limit, model=self._has_model), Interval()
+        self.live, self.bounds = LiveLoss(self._limit, model=self._has_model), ShareBounds()
         self.judged = False
         self._broken = False
         self._looked_at = -math.inf
