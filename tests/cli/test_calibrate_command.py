@@ -160,7 +160,7 @@ def test_damaged_current_fails_before_work(copy: Path, first: str, refused: Refu
 def test_unpromoted_release_is_kept(copy: Path, first: str, refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another release is promoted while this one is calibrated."""
     other = clone(copy / first, 0, lambda manifest: manifest["policy"].update(k=6))
-    monkeypatch.setattr("taugate.calibration.job.calibration.check_sizes", lambda *_: promote(copy, other))
+    monkeypatch.setattr("taugate.calibration.job.stages.check_sizes", lambda *_: promote(copy, other))
     error = refused()
     (name,) = set(release_ids(copy)) - {first, other}
     assert error[-2] == f"warning: {copy / name} is written but not promoted:"

@@ -13,7 +13,7 @@ from tests.helm.rendered import KEYS, Rendered, Values, at, render, secrets
 URL = {"releases": {"url": "s3://bucket/team"}}
 SERVICE = "shop-taugate,shop-taugate.team,shop-taugate.team.svc,shop-taugate.team.svc.cluster.local"
 
-LOGGED = at("queryLog", {"enabled": True, "path": "/queries/asked.jsonl"})
+LOGGED = at("queryLog", {"enabled": True})
 # Values of settings that have a value of their own name, none of them the default; texts have options.
 PLAIN: Values = {
     "playground": "on",
@@ -80,6 +80,8 @@ FORMER: Values = {
     "drain_seconds": 30,
     "shutdown_seconds": 45,
 }
+# A chained query log has no texts, so its settings are rendered without those of PLAIN.
+CHAINED = {"query_log_chain": True, "decision_log_key_file": "/secrets/decisions.pem"}
 # What other values give, and what the service then has.
 GIVEN: dict[str, tuple[Values, Any]] = {
     "releases": (URL, "s3://bucket/team"),
@@ -104,8 +106,8 @@ GIVEN: dict[str, tuple[Values, Any]] = {
 def test_every_setting_is_reached() -> None:
     """One that is new has to be put into a table above, and for that into the chart."""
     fields = ServiceSettings.model_fields.items()
-    assert set(PLAIN) | set(GIVEN) == set(VARIABLES)
-    assert set(PLAIN) == {name for name, field in fields if not field.deprecated}
+    assert {*PLAIN, *CHAINED, *GIVEN} == set(VARIABLES)
+    assert {*PLAIN, *CHAINED} == {name for name, field in fields if not field.deprecated}
     assert {name for name, field in fields if field.deprecated} - set(FORMER) == {"drift_average_run_length"}
     assert set(GIVEN) == set(OWNED)
 
@@ -130,6 +132,12 @@ def test_settings_reach_the_service_by_any_name(monkeypatch: pytest.MonkeyPatch)
     assert read(render(KEYS, LOGGED, {"settings": rest | FORMER}), monkeypatch).by_variable() == settings
     assert (settings["workers"], settings["search_threads"], settings["shutdown_seconds"]) == (3, 2, 45)
     assert (settings["cache_bytes"], settings["drift_block"], settings["drift"]) == (1_073_741_824, 400, False)
+
+
+def test_settings_of_a_chained_log_reach_the_service(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = read(render(KEYS, LOGGED, {"settings": CHAINED}), monkeypatch).by_variable()
+    assert settings["query_log_chain"] is True
+    assert settings["decision_log_key_file"] == Path("/secrets/decisions.pem")
 
 
 @pytest.mark.parametrize("name", ["encoder", "rerank"])

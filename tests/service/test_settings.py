@@ -59,6 +59,7 @@ def test_variable_names_are_complete() -> None:
     assert known - set(NAMES) == {
         "ALLOW_UNAUTHENTICATED",
         "DIALECTS",
+        "DECISION_LOG_KEY_FILE",
         "DRAIN_SECONDS",
         "DRIFT_AVERAGE_RUN_LENGTH",
         "ENCODER_KEY_FILE",
@@ -70,6 +71,7 @@ def test_variable_names_are_complete() -> None:
         "EXPLORE_SHARE",
         "KEEP_ALIVE_SECONDS",
         "PLAYGROUND",
+        "QUERY_LOG_CHAIN",
         "QUERY_LOG_DAYS",
         "RERANK_DEADLINE_MS",
         "JUDGE_CALLS_PER_DAY",
