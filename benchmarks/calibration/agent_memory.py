@@ -249,11 +249,11 @@ def section(experiment: Experiment) -> str:
     return f"""\
 Up to {_PASSAGES:,} passages arrive one by one, in {streams} random orders; {100 * _NOT_STORED:.0f} % of {_QUESTIONS} questions between them are about a
 passage that is not stored yet. The first {_LABELLED} are judged and calibrate, the others count. *Useless*: share of injected results not judged
-right; *lost*: share of right ones among the first {K} dropped. Options were chosen on {SETS[0]}. Without τ, all is injected.
+right; *lost*: dropped share of right ones among the first {K}. Options were chosen on {SETS[0]}. Without τ, all is injected.
 
 {table(header, rows)}
 
 Wanted were .15 and .05: **not reached**. Some 21 answerable labels certify no such loss, and near misses score like answers. Even one who
-knows which questions have an answer, and injects one result, fails. By default, ρ does not look at so few right answers, and off-topic
+knows which questions have an answer, and injects one result, fails. By default, ρ ignores so few right answers, and off-topic
 questions are not off topic on reddit.
 """
