@@ -71,7 +71,7 @@ not at hand. `scifact` is the paper's own set (300 questions, 299 components). T
 {table(_HEADER, rows)}
 
 **What reproduces.** The changes of MiniLM on `scifact`, within a tenth of a point: no gain. **What does not**: a gain on most sets, with MiniLM on these texts. sre,
-whose similarities lie close together, gains as the paper's largest rows do. Tried against the losses: without the mean (§4), which takes the losses of centring away, and 3 folds."""
+whose similarities lie close together, gains as the paper's largest rows do. Without the mean (§4) the losses of centring go away."""
 
 
 def _row(trial: SearchTrial, base: PerQuery, seeds: int, centred: bool) -> list[str]:

@@ -45,8 +45,8 @@ measurably. Other percentiles of S_topK as θ, tried on `scifact` with MiniLM, d
 
 {_percentiles(plan)}
 
-The published NDCG is at most .39 even at an accuracy of 98.5 %, and its intervals, .1 to .6 points, are narrower than 100 questions allow. An ideal ranking with
-four relevant documents gives .39 for a perfect list, but then exceeds accuracy on TeleQuAD (.296 · 2.56 = .76). Here one relevant document at rank 1 gives 1."""
+The published NDCG is at most .39 even at an accuracy of 98.5 %, and its intervals, .1 to .6 points, are narrower than 100 questions allow. Four relevant
+documents in the ideal ranking explain .39, but then NDCG exceeds accuracy on TeleQuAD (.296 · 2.56 = .76). Here one relevant document at rank 1 gives 1."""
 
 
 def _row(rows: Sequence[Measured]) -> list[str]:

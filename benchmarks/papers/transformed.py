@@ -65,7 +65,7 @@ Pearson correlations over encoders × transformations of one data set ({" or ".j
 
 {table(("", "published: telecom", "SciQ", "PubMedQA", "average", *(f"`{name}`" for name in by_set)), correlations)}
 
-Accuracy and COE move together here as well. τ and ROE do more than in the paper, on all sets but one. Accuracy under a transformation, less that of the baseline: {_listed(gains)}. So
+Accuracy and COE move together here as well, τ and ROE more than in the paper, on all sets but one. Accuracy under a transformation, less that of the baseline: {_listed(gains)}. So
 "isotropy does not improve accuracy" holds for an encoder that suits the texts, and not for sre, which is far from its own: `taugate compare --measures` shows yours."""
 
 
