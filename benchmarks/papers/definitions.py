@@ -15,8 +15,7 @@ _DIVERSITY = "Evaluating the Robustness of Dense Retrievers in Interdisciplinary
 # Short name of the paper: its title, and by definition: place in the paper, command, file in src/taugate or of a plug-in.
 DEFINITIONS: dict[str, tuple[str, tuple[tuple[str, str, str, str], ...]]] = {
     "thresholds": (f"{_THRESHOLDS}*; its later version, *{_TELECOM} (arXiv 2406.12336v3)", (
-        ("bootstrapped accuracy with its 95 % interval", "§2.1", "calibrate", "evidence/measure.py"),
-        ("bootstrapped NDCG", "arXiv §II-A", "calibrate", "evidence/measure.py"),
+        ("bootstrapped accuracy, NDCG", "§2.1, arXiv §II-A", "calibrate", "evidence/measure.py"),
         ("Γ and τ(ψ)", "§2.2", "calibrate --method bootstrap", "evidence/threshold/decide.py"),
         ("COE, ROE", "§2.3, eq. 1 and 2", "calibrate; drift of the service", "drift/signals.py"),
         ("PT, FT, PT-FT, merged", "§2.4", "adapt --recipe pt, ft, pt-ft, merge", "plugins/adapt/src/taugate_adapt/recipes.py"),
@@ -27,12 +26,9 @@ DEFINITIONS: dict[str, tuple[str, tuple[tuple[str, str, str, str], ...]]] = {
         ("forgetting on general questions", "§4.1, Table 4", "adapt, compare --measures", "calibration/comparison/measures.py"),
     )),
     "query-PCA": (_PCA, (
-        ("query compression, x ↦ (x − μ)W", "Algorithm 1", "calibrate, key projection", "calibration/acceptance/projection.py"),
-        ("q ↦ qW; query + document compression", "§4", "calibrate, key projection", "calibration/acceptance/projection.py"),
+        ("query compression, x ↦ (x − μ)W; q ↦ qW; with documents; folds", "Algorithm 1, §4, Appendix B", "calibrate, key projection", "calibration/acceptance/projection.py"),
         ("retention `r`", "eq. 4", "calibrate, key retention", "calibration/acceptance/projection.py"),
-        ("familiarity `TF`, `DF`", "eq. 5 and 6", "adapt, compare --measures", "calibration/metrics/embeddings.py"),
-        ("power law of the spectrum", "Appendix A", "adapt, compare --measures", "calibration/metrics/embeddings.py"),
-        ("folds of unseen queries", "Appendix B", "calibrate, key projection", "calibration/acceptance/projection.py"),
+        ("familiarity `TF`, `DF`; power law of the spectrum", "eq. 5 and 6, Appendix A", "adapt, compare --measures", "calibration/metrics/embeddings.py"),
     )),
     "generation": (_GENERATION, (
         ("independent cropping, word deletion", "§3, Table 1", "queries --method crop", "data/generation/generate.py"),
@@ -51,12 +47,12 @@ DEFINITIONS: dict[str, tuple[str, tuple[tuple[str, str, str, str], ...]]] = {
 # What of the papers is not built, or not repeated on this page, and why.
 _LEFT_OUT = (
     ("Thresholds, Tables 2 and 4", "`bge_large` and `llm_embedder`, adapted", "No package has their weights; MiniLM [was adapted](../benchmarks/decisions.md#the-papers-comparison-pre-trained-fine-tuned-merged)."),
-    ("Query-PCA, Tables 2, 5 to 8 and 14", "other sets and Sentence-T5", "They are not at hand."),
-    ("Query-PCA, Table 3", "PCA against fine-tuning and hashing", "It needs `Tas-B` and a cross-encoder as the teacher."),
-    ("Query generation, §3", "crops of the document as well", "Not built: `adapt` trains against the documents that are searched."),
-    ("Query generation, Tables 4 to 7", "other models, architectures and similarities", "They take training on `MS MARCO` on GPUs."),
-    ("Diversity, Table 5", "six types of questions", "Not built: their gain takes a larger model to measure."),
-    ("Diversity, Tables 1, 3 and 4", "`ColBERTv2`, adapted", "Late interaction is a second stage here; an index of all token vectors takes some 100 times the memory."),
+    ("Query-PCA, Tables 2, 5 to 8 and 14", "other sets and Sentence-T5", "Not at hand."),
+    ("Query-PCA, Table 3", "PCA against fine-tuning and hashing", "No `Tas-B` and teacher at hand."),
+    ("Query generation, §3", "crops of the document as well", "`adapt` trains against the searched documents."),
+    ("Query generation, Tables 4 to 7", "other models, architectures and similarities", "Training on `MS MARCO` takes GPUs."),
+    ("Diversity, Table 5", "six types of questions", "Their gain takes a larger model to measure."),
+    ("Diversity, Tables 1, 3 and 4", "`ColBERTv2`, adapted", "Here late interaction is a second stage: an index of token vectors takes 100 times the memory."),
 )  # fmt: skip
 
 

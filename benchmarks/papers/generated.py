@@ -74,7 +74,7 @@ NDCG@10 and Recall@100 on `scifact`. The paper trains an encoder on the generate
 | first words (Table 3) | OPT-125M: What 33.5 %, How 18.0 %, Is 9.5 %, Why 5.6 % | {_first_words(asked)} |
 
 **What does not reproduce.** Trained on questions of a model, the paper's encoder beats one trained on crops. Searched as they are, crops are easier than people's queries, because their words are
-the document's own, and questions of {_MODEL} are harder: many ask what the document does not say. It has the size of the paper's smallest model. With examples of the data set in the prompt it writes claims, of which none is a question."""
+the document's own, and questions of {_MODEL}, of the size of the paper's smallest model, are harder: many ask what the document does not say."""
 
 
 def _has_model() -> bool:

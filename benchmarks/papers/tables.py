@@ -18,7 +18,8 @@ PAGE = Page[Plan](
     introduction="""\
 Taugate implements five papers. [How a calibration works](calibration.md#the-papers-definitions) has the definitions in words; this page says which file has each, and
 puts what can be measured here of the papers' tables beside the published figures. A measured figure is the mean of five seeds, ± the largest distance of a seed from it.
-"measured outside" was measured with Taugate on data that is not public; – was not published; "not run" lacks a package or embeddings. `make papers` writes this page.""",
+"measured outside" was measured with Taugate on data that is not public; – was not published. `make papers` writes this page; an encoder without its packages or
+embeddings, as mpnet here, gets no row.""",
     sections={
         "definitions": definitions,
         "thresholds": thresholds,
