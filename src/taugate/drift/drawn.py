@@ -104,8 +104,7 @@ class DrawnLog:
     def follow(self) -> None:
         """Read what was appended since the last call; lines that are not of this log are left out.
 
-        Raises:
-            OSError: If the file cannot be read.
+        Raises OSError if the file cannot be read.
         """
         try:
             descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
@@ -165,10 +164,8 @@ class DrawnLog:
 def replay_loss(query_logs: Iterable[Path], release: str, limit: float | None) -> tuple[LiveLoss, int | None] | None:
     """Return the live loss by the logs of drawn queries beside query logs; None if these have no judgements.
 
-    With it, the number of people's judgements after which the lower bound passed the limit; None if it did not.
-
-    Raises:
-        OSError: If a file cannot be read.
+    With it, the number of people's judgements after which the lower bound passed the limit; None if it did not. Raises
+    OSError if a file cannot be read.
     """
     parts: list[JudgedDraws] = []
     for path in map(drawn_log, query_logs):

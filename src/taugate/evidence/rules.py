@@ -126,14 +126,12 @@ class ThresholdRule(Options):
         """Build the rule from command-line options (docs/thresholds.md); None is the same as a missing option.
 
         Without options the rule is that of the papers. A limit, a guarantee or another policy than similarity requests
-        a certified cut; tau is used as it is.
+        a certified cut; tau is used as it is. Raises InputError for an invalid value, or options that contradict each
+        other.
 
         Args:
             options: Fields by name; of max_loss all largest losses, the first in force, and of strata a field of the
                 metadata with the prefix `metadata.`.
-
-        Raises:
-            InputError: For an invalid value, or options that contradict each other.
         """
         given = {name: value for name, value in options.items() if value is not None}
         limits = [option_of(name) for name in _CERTIFYING if name in given]
@@ -174,11 +172,7 @@ class ThresholdRule(Options):
         metric: Metric,
         limits: Sequence[str],
     ) -> Self:
-        """Return the rule for a given threshold; `limits` names the given options that request a guarantee.
-
-        Raises:
-            InputError: For options that contradict each other, or a missing one.
-        """
+        """Return the rule for a given threshold; `limits` names the given options that request a guarantee."""
         if tau is None or policy is None or policy == "auto":
             option = "--method fixed" if tau is None else f"--tau {tau:g}"
             *first, last = get_args(ThresholdKind)
@@ -246,9 +240,6 @@ class AbstentionRule(Options):
 
         Without max_answered there is no rule, and max_empty limits the queries that the cut leaves empty. With
         max_answered, max_empty limits refusals instead, and a confidence alone does not request a certified cut.
-
-        Args:
-            options: The given options, by name with underscores.
         """
         if options.get("max_answered") is None:
             return None, {name: value for name, value in options.items() if name != "max_answered"}

@@ -146,7 +146,7 @@ class _AnsweredQuestions(Record):
 def refusal_of_schema_2(manifest: Mapping[str, Json]) -> dict[str, Json] | None:
     """Convert the three records of schema 2, `abstention`, `refusal` and `no_answer`, into one.
 
-    Returns none if it has none of them. Raises ValidationError if `no_answer` is not such a record; the others are
+    None if it has none of them. Raises ValidationError if `no_answer` is not such a record; the others are
     checked as a part of the manifest.
 
     Args:

@@ -73,12 +73,7 @@ def limits_guarantee(answered: ErrorLimit, refused: ErrorLimit, confidence: floa
 
 
 def limits_remedy(limits: RequestedLimits, data: DataRecord) -> str:
-    """Explain why the requested limits cannot both hold, which ones can, and how many labels are missing.
-
-    Args:
-        limits: The limits.
-        data: Record of the data, with the numbers of labelled queries.
-    """
+    """Explain why the requested limits cannot both hold, which ones can, and how many labels are missing."""
     answered, refused = limits.answered, limits.refused
     labels = [
         f"{name} {limit.asked:g} takes {limit.queries_needed:,} certifying {kind} queries, and there are "

@@ -75,17 +75,11 @@ _MAX_FACTOR = 1e6  # times as many labels as there are: no data set grows so muc
 
 @dataclass(frozen=True)
 class DocumentBets:
-    """The bets of the mixture against a mean loss of δ or more.
+    """The bets of the mixture against a mean loss of δ or more."""
 
-    Attributes:
-        delta: δ, −1…1.
-        rates: (b,) λ of each bet.
-        shares: (b,) share of the initial wealth of each bet.
-    """
-
-    delta: float
-    rates: Array
-    shares: Array
+    delta: float  # δ, −1…1
+    rates: Array  # (b,) λ of each bet
+    shares: Array  # (b,) share of the initial wealth of each bet
 
     @classmethod
     def against(cls, delta: float, losable: Array, sizes: Array, requested: float = 1.0) -> Self:
@@ -123,9 +117,7 @@ class DocumentBets:
     def log_wealth(self, losses: Array, sizes: Array) -> Array:
         """Return ln(1 + λ·(δ·n − L)), (b, …); its sum over documents is the logarithm of the wealth.
 
-        Args:
-            losses: (…) losses L.
-            sizes: (…) numbers n of queries of these documents.
+        `losses` is (…) losses L; `sizes` is (…) numbers n of queries of these documents.
         """
         rates = self.rates.reshape(-1, *(1 for _ in range(sizes.ndim)))
         wealth: Array = np.log1p(rates * (self.delta * sizes - losses))
@@ -134,11 +126,8 @@ class DocumentBets:
     def log_e(self, wealth: Array) -> Array:
         """Return the logarithm of the e-value, the mixture over bets.
 
-        Args:
-            wealth: (b, …) sums of `log_wealth` over documents.
-
-        Returns:
-            float64 in the shape of `wealth` less its first axis.
+        Returns float64 in the shape of `wealth` less its first axis. `wealth` is (b, …) sums of `log_wealth` over
+        documents.
         """
         shares = np.log(self.shares).reshape(-1, *(1 for _ in range(wealth.ndim - 1)))
         total: Array = special.logsumexp(wealth + shares, axis=0)
@@ -147,21 +136,13 @@ class DocumentBets:
 
 @dataclass(frozen=True)
 class DocumentLosses:
-    """Losses of queries, −1…1, as one bounded term for each document.
+    """Losses of queries, −1…1, as one bounded term for each document."""
 
-    Attributes:
-        losses: (k,) float64, loss L of the queries of a document, or its mean.
-        sizes: (k,) float64, number n of these queries, or 1.
-        counts: (k,) float64, number of documents with this loss and size.
-        losable: (k,) float64, largest loss of such a document.
-        level: Level that a paired comparison is planned for; None for the mixture of a cut.
-    """
-
-    losses: PerQuery
-    sizes: PerQuery
-    counts: PerQuery
-    losable: PerQuery
-    level: float | None = None
+    losses: PerQuery  # (k,) float64, loss L of the queries of a document, or its mean
+    sizes: PerQuery  # (k,) float64, number n of these queries, or 1
+    counts: PerQuery  # (k,) float64, number of documents with this loss and size
+    losable: PerQuery  # (k,) float64, largest loss of such a document
+    level: float | None = None  # level that a paired comparison is planned for; None for the mixture of a cut
 
     @classmethod
     def from_clusters(cls, losses: PerQuery, cluster_ids: ClusterIds, statement: Statement = "document") -> Self:
@@ -210,7 +191,6 @@ class DocumentLosses:
         limit are excluded.
 
         Args:
-            confidence: Confidence of the limit, in 0…1.
             requested: Largest margin that sets λ. If it is excluded, so are larger ones, by the same λ.
         """
         alpha = 1 - confidence
@@ -236,25 +216,18 @@ class DocumentLosses:
 
 @dataclass(frozen=True)
 class QueryLosses:
-    """Paired losses of q queries, −1…1, summed by cluster; evidence by exponential tilting.
+    """Paired losses of q queries, −1…1, summed by cluster; evidence by exponential tilting."""
 
-    Attributes:
-        sums: (c,) float64, total loss of each distinct kind of cluster.
-        sizes: (c,) float64, number of queries of each distinct kind of cluster.
-        counts: (c,) number of clusters of each kind.
-    """
-
-    sums: PerQuery
-    sizes: PerQuery
-    counts: PerQuery
+    sums: PerQuery  # (c,) float64, total loss of each distinct kind of cluster
+    sizes: PerQuery  # (c,) float64, number of queries of each distinct kind of cluster
+    counts: PerQuery  # (c,) number of clusters of each kind
 
     @classmethod
     def from_clusters(cls, losses: PerQuery, cluster_ids: ClusterIds) -> "QueryLosses":
         """Sum losses by cluster.
 
-        Args:
-            losses: (q,) float64, −1…1.
-            cluster_ids: (q,), equal for queries that share a document, which are one draw.
+        `losses` is (q,) float64, −1…1; `cluster_ids` is (q,), equal for queries that share a document, which are one
+        draw.
         """
         sums = np.bincount(cluster_ids, losses).astype(np.float64)
         pairs: PerQuery = np.column_stack([sums, np.bincount(cluster_ids).astype(np.float64)])
@@ -312,7 +285,6 @@ def paired_losses(
     Args:
         losses: (q,) float64, baseline − candidate, of the queries of `units`. They are clipped to ±1, because the gate
             adds up the losses of a projection and an index, and a query cannot lose more than everything.
-        units: Sampling units of the queries.
         statement: Unit of the mean if the evidence is by document.
         level: Level at which a margin is to be excluded.
     """
@@ -331,11 +303,6 @@ def sample_size_factor(losses: MeanLoss, margin: float, alpha: float) -> float |
     """Return the factor by which labels like these have to grow to show a mean loss below the margin, at least 1.
 
     None if no number of labels is enough because the mean is too near to the margin or above it.
-
-    Args:
-        losses: Available evidence.
-        margin: Margin of the mean loss.
-        alpha: Level of the test.
     """
     high = 1.0
     while losses.times(high).p_value(margin) > alpha:

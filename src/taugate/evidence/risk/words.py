@@ -26,7 +26,6 @@ def guarantee(rule: ThresholdRule, certificates: Sequence[Certificate], k: int, 
     """State what is guaranteed, for which queries and by which test.
 
     Args:
-        rule: Rule that was certified.
         certificates: Certificates of its limits, that of the metric first.
         k: K, the number of results per query.
         drawn: How the labels were drawn, None if documents are assumed.
@@ -77,8 +76,6 @@ def shortage(rule: ThresholdRule, certificates: Sequence[Certificate], levels: S
     """State which limit could not be certified, and how many queries would be needed.
 
     Args:
-        rule: Rule that was tried.
-        certificates: Certificates of its limits.
         levels: One for each requested largest loss, if there are several; a later one may be certified.
     """
     worst = max(certificates, key=lambda certificate: certificate.queries_needed - certificate.queries)
@@ -114,8 +111,6 @@ def impossible(
     """State that a limit cannot be certified with the documents of a corpus, however many queries are labelled.
 
     Args:
-        rule: Rule that was tried.
-        certificates: Certificates of its limits.
         documents: Number of documents of the corpus; documents that share queries count as one.
         largest: Largest share of the queries that are about one document; None if equal shares would not be enough.
         by_any_test: Whether no test can certify it; else Taugate's cannot.
@@ -145,11 +140,9 @@ def _quantity(certificate: Certificate) -> str:
 
 
 def _at_most(rule: ThresholdRule, certificates: Sequence[Certificate]) -> str:
-    """State the one-sided upper limits of the losses of this one cut, in addition to the average of many.
-
-    Conformal risk control allows ⌊δ·(n + 1)⌋ − 1 losses among n queries, a number known in advance. So if one limit on
-    losses of 0 and 1 sets τ and no two scores are equal, the limit holds as that of Learn-then-Test does.
-    """
+    """State the one-sided upper limits of the losses of this one cut, in addition to the average of many."""
+    # Conformal risk control allows ⌊δ·(n + 1)⌋ − 1 losses among n queries, a number known in advance. So if one limit
+    # on losses of 0 and 1 sets τ and no two scores are equal, the limit holds as that of Learn-then-Test does.
     limits = [
         f"{'the share left empty' if item.limit == EMPTY else 'the loss'} is at most {100 * item.upper:.3g} %"
         for item in certificates

@@ -46,7 +46,6 @@ def bootstrap_threshold(queries: JudgedQueries, rows: Rows, metric: Metric = "ac
     §2.2).
 
     Args:
-        queries: q answerable queries.
         rows: (m, l) positions in bootstraps.
         metric: "accuracy" or "ndcg".
     """
@@ -84,8 +83,6 @@ def with_unrestricted(policy: PolicyRecord, evidence: CalibrationQueries, measur
     """Add the reading of the papers' rule that does not depend on Γ; other policies stay as they are.
 
     Args:
-        policy: The policy in force.
-        evidence: The queries.
         measured_on: Queries on which kept results and losses are measured, held out if possible.
     """
     if policy.psi is None:
@@ -103,10 +100,7 @@ def with_unrestricted(policy: PolicyRecord, evidence: CalibrationQueries, measur
 def decide_policy(rule: ThresholdRule, evidence: CalibrationQueries) -> PolicyRecord:
     """Apply a rule and return its policy, or the policy `none` if nothing can be certified.
 
-    A fixed threshold is not changed.
-
-    Raises:
-        InputError: If the rule cannot be applied to these queries.
+    A fixed threshold is not changed. Raises InputError if the rule cannot be applied to these queries.
     """
     queries = evidence.scored.judged.take(evidence.calibration)
     k = queries.grades.shape[1]
@@ -185,8 +179,6 @@ def alternatives(rule: ThresholdRule, evidence: CalibrationQueries, measured_on:
     """Apply the papers' rule and the two statements of risk control, except the rule in force.
 
     Args:
-        rule: Rule in force.
-        evidence: The queries.
         measured_on: Queries on which kept results and losses are measured, held out if possible.
     """
     limits = {name: getattr(rule, name) for name in ("metric", "max_loss", "max_empty", "confidence")}
