@@ -37,9 +37,9 @@ class Fifth:
     """A complete fifth of a block."""
 
     row: int  # row of its last query in the batch
-    mean: Float64  # (V,) float64 means
-    queries: int  # number of distinct queries
-    block: Float64 | None  # (V,) float64 means of the whole block if this is its last fifth, else None
+    mean: Float64  # (V,) means
+    queries: int
+    block: Float64 | None  # (V,) means of the whole block if this is its last fifth, else None
 
 
 class Blocks:

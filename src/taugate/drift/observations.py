@@ -20,7 +20,7 @@ _TYPES: Mapping[str, DTypeLike] = {"at": np.float64, "key": np.uint64}
 class Columns:
     """Columns with a row for each of n queries or judgements."""
 
-    at: Float64  # (n,) float64 Unix times in seconds, none earlier than the one before it
+    at: Float64  # (n,) Unix times in seconds, none earlier than the one before it
     key: Keys  # (n,) uint64, equal if the same query or judgement is sent again
 
     def __len__(self) -> int:
@@ -50,10 +50,10 @@ class Columns:
 class Observations(Columns):
     """Observations of n queries. K is the number of results that the release was calibrated at."""
 
-    top: Float32  # (n, K) float32 similarities of the top-K before the cut, best first
-    random: Float32  # (n, r) float32 similarities with random documents
-    kept: Float32  # (n,) float32, how many of the K the calibrated threshold keeps
-    components: Float32  # (n, C) float32 mean scores of the C components of a retriever among the K; C = 0 without any
+    top: Float32  # (n, K) similarities of the top-K before the cut, best first
+    random: Float32  # (n, r) similarities with random documents
+    kept: Float32  # (n,) how many of the K the calibrated threshold keeps
+    components: Float32  # (n, C) mean scores of the C components of a retriever among the K; C = 0 without any
 
 
 def calibration_observations(reference: Reference) -> Observations:
@@ -68,8 +68,8 @@ def calibration_observations(reference: Reference) -> Observations:
 class Judgements(Columns):
     """Judgements that shown documents are relevant, the first of each reply."""
 
-    correct: Float32  # (n,) float32 similarities of the queries with these documents
-    weight: Float32  # (n,) float32 inverse probabilities that the reply shows the document: 1 if the policy keeps it
+    correct: Float32  # (n,) similarities of the queries with these documents
+    weight: Float32  # (n,) inverse probabilities that the reply shows the document: 1 if the policy keeps it
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class JudgedReplies(Columns):
     one of the others may be relevant, so the reply does not count.
     """
 
-    relevant: Float32  # (n,) float32, 1 if a kept result is relevant, else 0
+    relevant: Float32  # (n,) 1 if a kept result is relevant, else 0
 
 
 def hashed(text: str) -> str:

@@ -225,7 +225,7 @@ class Signal(Generic[Sample]):
 
     name: str  # name in the metrics
     variables: Callable[[Sample], Float64]  # computes the variables of n observations, (n, V) float64 in 0…1
-    means: Float64  # (V,) float64, the means at calibration
+    means: Float64  # (V,) the means at calibration
     queries: int  # number of calibration queries behind the means
     # Whether it is of judged replies, whose blocks are smaller. Only a lower mean of them is drift: the qrels of a
     # calibration may lack relevant documents, and users may be readier to judge what helps them.

@@ -29,8 +29,8 @@ DEPTH = 10  # depth of NDCG in the query embeddings paper and in BEIR
 class RankingOutcomes:
     """Accuracy@K and NDCG@10 of each of q queries."""
 
-    accuracy: PerQuery  # (q,) float64, 0 or 1
-    ndcg: PerQuery  # (q,) float64, in 0…1
+    accuracy: PerQuery  # (q,) 0 or 1
+    ndcg: PerQuery  # (q,) in 0…1
     ids: tuple[str, ...] = ()  # ids of the queries; empty if they are not known
 
     def shifted(self, before: Self, after: Self) -> Self:

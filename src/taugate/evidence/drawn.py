@@ -36,9 +36,9 @@ class _Settings:
 class DrawnEvidence:
     """The queries of an evidence.json, as a release scored them and as its seed divides them."""
 
-    scored: ScoredQueries  # all labelled queries
+    scored: ScoredQueries
     units: SamplingUnits  # sampling units of the answerable ones
-    drawn: DrawnQueries  # their parts
+    drawn: DrawnQueries
     roles: QueryRoles | None  # None with too few queries
 
     @classmethod

@@ -70,14 +70,14 @@ class QueryPart:
     """The calibration queries or the held-out ones."""
 
     members: Positions  # positions of the part's q queries among the answerable ones, ascending
-    resamples: Resamples  # random choices for these queries
+    resamples: Resamples
 
 
 @dataclass(frozen=True)
 class DrawnQueries:
     """The random choices that docs/calibration.md lists, all made once before anything is measured."""
 
-    units: SamplingUnits  # sampling units of all answerable queries
+    units: SamplingUnits
     parts: dict[PartName, QueryPart]  # "calibration" and, with a holdout, "heldout"
 
     @classmethod

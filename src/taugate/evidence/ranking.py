@@ -22,7 +22,7 @@ Parents = NDArray[np.int32] | None
 class ResultDocuments:
     """The documents of q queries' results, K each, in a corpus that has chunks."""
 
-    numbers: NDArray[np.int32]  # (q, K) int32, the position of the first chunk of each result's document
+    numbers: NDArray[np.int32]  # (q, K) the position of the first chunk of each result's document
     # (q, K), whether the qrels judge the result. If they name a document as a whole, only its best chunk is the hit;
     # its further chunks may or may not answer the query and are not labelled.
     labelled: Mask
@@ -85,9 +85,9 @@ class JudgedQueries:
     """The results of q answerable queries, with their grades in the qrels."""
 
     top: Ranking  # the (q, K) most similar passages
-    grades: NDArray[np.int64]  # (q, K) int64, as `grades_of` returns them
-    ideal: NDArray[np.float64]  # (q,) float64, DCG@K of a perfect ranking of documents
-    correct: Float32  # (q,) float32, S_corr, the similarity of the most similar relevant passage, retrieved or not
+    grades: NDArray[np.int64]  # (q, K) as `grades_of` returns them
+    ideal: NDArray[np.float64]  # (q,) DCG@K of a perfect ranking of documents
+    correct: Float32  # (q,) S_corr, the similarity of the most similar relevant passage, retrieved or not
     documents: ResultDocuments | None = None  # documents of the results, None if every passage is a document
 
     def __len__(self) -> int:
@@ -137,8 +137,8 @@ class JudgedQueries:
 class AnsweredQueries:
     """Scores by which queries are answered or refused as a whole."""
 
-    answerable: Float32  # (n,) float32
-    unanswerable: Float32  # (u,) float32
+    answerable: Float32  # (n,)
+    unanswerable: Float32  # (u,)
     threshold: np.float32  # a query is answered if its score is not below this threshold
     # Whether a certified loss includes queries that are refused. The threshold must not depend on the queries that
     # certify then.
@@ -154,8 +154,8 @@ class ScoredQueries:
 
     judged: JudgedQueries
     unanswerable: Ranking
-    relevance: Float32 | None  # (n, K) float32 probabilities, None if no model could be fitted
-    unanswerable_relevance: Float32 | None  # (u, K) float32 probabilities, None if no model could be fitted
+    relevance: Float32 | None  # (n, K) probabilities, None if no model could be fitted
+    unanswerable_relevance: Float32 | None  # (u, K) probabilities, None if no model could be fitted
     answering: AnsweredQueries | None = None  # None if no query is refused as a whole
     shares: bool = True  # whether a share of the best score means something
 

@@ -25,9 +25,9 @@ class QueryEvidence:
     """The queries without an answer, in the order of the data set; n of them."""
 
     cluster: Integers  # (n,) equal numbers for queries that were drawn together; shared with the answerable ones
-    scores: Float32  # (n, K) float32 scores of the results, best first; null for a missing result
-    relevance: Float32 | None  # (n, K) float32 estimated relevance of these results; None without a model
-    refusal: Float32 | None  # (n,) float32 scores that are compared with ρ; None if no query is refused
+    scores: Float32  # (n, K) scores of the results, best first; null for a missing result
+    relevance: Float32 | None  # (n, K) estimated relevance of these results; None without a model
+    refusal: Float32 | None  # (n,) scores that are compared with ρ; None if no query is refused
 
 
 @dataclass(frozen=True)
@@ -37,11 +37,11 @@ class AnswerableEvidence(QueryEvidence):
     role: str  # a letter for each query: h for held out, f for one that fits a model or limits ρ, c for the others
     # (n, K) grades of the results: 1 or more answers, below 0 only gains in NDCG, by its absolute value.
     grades: Integers
-    ideal: Float64  # (n,) float64 DCG@K of a perfect ranking
+    ideal: Float64  # (n,) DCG@K of a perfect ranking
     # (n, K) numbers, equal for chunks of one document; None if no document has several.
     document: NDArray[np.int32] | None
-    correct: Float32  # (n,) float32 score of the best relevant document, whether it is a result or not
-    random: Float32 | None  # (n,) float32 score of a random document; None if only results are scored
+    correct: Float32  # (n,) score of the best relevant document, whether it is a result or not
+    random: Float32 | None  # (n,) score of a random document; None if only results are scored
 
 
 @dataclass(frozen=True)

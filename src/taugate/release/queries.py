@@ -46,10 +46,10 @@ _MAX_BYTES = 64 << 20  # ten times what calibration writes
 class Reference:
     """Similarities of q calibration queries with top-K, correct and random documents; live traffic is compared."""
 
-    top: Float32  # (q, K) float32 S_topK, best first
-    correct: Float32  # (q,) float32 S_corr
-    random: Float32  # (q,) float32 S_rand; (0,) if no document but the results could be scored
-    kept: NDArray[np.int64]  # (q,) int64 numbers of the K results that the policy keeps
+    top: Float32  # (q, K) S_topK, best first
+    correct: Float32  # (q,) S_corr
+    random: Float32  # (q,) S_rand; (0,) if no document but the results could be scored
+    kept: NDArray[np.int64]  # (q,) numbers of the K results that the policy keeps
     # (q,) bool, whether these include the correct document, so that a user can have seen it.
     correct_kept: NDArray[np.bool_]
     # (q, K) float32 probabilities that the top-K are relevant; only for the policy `probability`, and None in releases
@@ -117,14 +117,14 @@ class Outcomes:
 
     # (q,) uint64, the first 64 bits of the SHA-256 of the text, to match queries of two releases.
     query: NDArray[np.uint64]
-    cluster: NDArray[np.int64]  # (q,) int64, equal for queries that share a relevant document
-    hit: NDArray[np.bool_]  # (q,) bool, whether the top-K holds a relevant document
-    hit_kept: NDArray[np.bool_]  # (q,) bool, whether the kept results hold a relevant document
-    ndcg: NDArray[np.float64]  # (q,) float64, NDCG@K of the top-K
-    ndcg_kept: NDArray[np.float64]  # (q,) float64, NDCG@K of the kept results
-    kept: NDArray[np.int64]  # (q,) int64, number of kept results
-    unanswerable: NDArray[np.uint64]  # (u,) uint64, like `query`
-    unanswerable_kept: NDArray[np.int64]  # (u,) int64, like `kept`
+    cluster: NDArray[np.int64]  # (q,) equal for queries that share a relevant document
+    hit: NDArray[np.bool_]  # (q,) whether the top-K holds a relevant document
+    hit_kept: NDArray[np.bool_]  # (q,) whether the kept results hold a relevant document
+    ndcg: NDArray[np.float64]  # (q,) NDCG@K of the top-K
+    ndcg_kept: NDArray[np.float64]  # (q,) NDCG@K of the kept results
+    kept: NDArray[np.int64]  # (q,) number of kept results
+    unanswerable: NDArray[np.uint64]  # (u,) like `query`
+    unanswerable_kept: NDArray[np.int64]  # (u,) like `kept`
 
     def save(self, path: Path) -> None:
         """Write the arrays to one safetensors file."""

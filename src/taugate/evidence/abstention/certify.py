@@ -44,7 +44,7 @@ _REFUSED = (0.01, 0.02, 0.05, 0.10, 0.20, 0.30, 0.50)
 class CertifyingScores:
     """Scores of the certifying queries of one kind."""
 
-    scores: Float32  # (q,) float32
+    scores: Float32  # (q,)
     units: SamplingUnits
 
 

@@ -91,7 +91,7 @@ class LabelledGroups:
     # alone.
     corpus: EncodedCorpus | None
     calibration: NDArray[np.int64]  # positions of the answerable queries that may choose or certify
-    seed: int  # seed of the calibration
+    seed: int
 
     @cached_property
     def division(self) -> QueryDivision:
@@ -115,8 +115,8 @@ class ChosenScore:
     """The chosen score with its values for all queries."""
 
     score: AnswerScore  # score for serving
-    answerable: Float32  # (n,) float32 scores of the answerable queries
-    unanswerable: Float32  # (u,) float32 scores of the unanswerable queries
+    answerable: Float32  # (n,) scores of the answerable queries
+    unanswerable: Float32  # (u,) scores of the unanswerable queries
     candidates: list[ScoreCandidate]  # compared scores, the simplest first
     # Scores of both kinds by name, of the chosen score and then of the best similarity.
     curves: Mapping[ScoreName, tuple[Float32, Float32]]

@@ -60,7 +60,7 @@ class StudiedRefusal:
     """What refuses queries as a whole, with the scores of all labelled queries."""
 
     rule: AnswerRule  # score and threshold for serving
-    record: RefusalRecord  # record in the manifest
+    record: RefusalRecord
     answering: AnsweredQueries  # scores of the labelled queries, with ρ
     # Positions of the answerable and of the unanswerable queries that certify requested limits; None without any.
     certifying: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
@@ -73,9 +73,9 @@ class StudiedRefusal:
 class ScoredQuestions:
     """Queries or questions of one kind, with the scores by which they are refused."""
 
-    scores: Float32  # (n,) float32, best similarities
+    scores: Float32  # (n,) best similarities
     units: SamplingUnits
-    chooses: Mask  # (n,) bool, whether the question helps to choose ρ
+    chooses: Mask  # (n,) whether the question helps to choose ρ
     fields: NDArray[np.str_] | None = None  # (n,) field of each question that comes with Taugate; None for others
 
     @classmethod

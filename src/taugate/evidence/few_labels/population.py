@@ -91,8 +91,8 @@ class ScoredResults:
 class SourceComparison:
     """Estimates of c outcomes from three sources."""
 
-    alone: ShareEstimates  # estimates from the labels alone
-    both: ShareEstimates  # estimates from labels and machine
+    alone: ShareEstimates
+    both: ShareEstimates
     machine: Float64 | None  # (c,) means of the machine's scores, None without unjudged queries
     r2: Float64  # (c,) share of the variance among judged queries that the scores explain, 0 if the machine is not used
 
@@ -103,9 +103,9 @@ class QueryPopulation:
 
     judged: ScoredResults
     documents: ClusterIds  # (n,) cluster of each judged query
-    weights: Float64  # (n,) float64 above 0
+    weights: Float64  # (n,) above 0
     answerable: NDArray[np.bool_]  # (n,) bool
-    hits: NDArray[np.bool_]  # (n,) bool, whether a result is relevant
+    hits: NDArray[np.bool_]  # (n,) whether a result is relevant
     # (n,) bool, False if only the results that users saw were judged, so that the query cannot be shown to be a miss.
     complete: NDArray[np.bool_]
     unjudged: ScoredResults | None  # results of the unjudged queries, None if there are none

@@ -29,7 +29,7 @@ class JudgedSample:
     # (n, c) float64, y, 0 or 1: c outcomes of every query, such as its loss at c thresholds. Numbers between 0 and 1,
     # such as an NDCG, vary less, and intervals are then too wide.
     outcomes: Float64
-    scores: Float64  # (n, c) float64, f, the machine's score of each outcome, on any scale
+    scores: Float64  # (n, c) f, the machine's score of each outcome, on any scale
     # (n,) int64 cluster of each query, equal for queries about the same document (`taugate.evidence.clusters`).
     documents: ClusterIds
     # (n,) float64 above 0, proportional to the inverse of each query's probability of being judged, None if all are
@@ -116,7 +116,7 @@ class JudgedSample:
 class UnjudgedSample:
     """The N unjudged queries of users; raises ValueError if a shape is not as described."""
 
-    scores: Float64  # (N, c) float64, f, the machine's score of each outcome, on the same scale as for judged queries
+    scores: Float64  # (N, c) f, the machine's score of each outcome, on the same scale as for judged queries
     # (N,) int64 cluster of each query, numbered with those of the judged queries. If the documents that answer these
     # queries are unknown, as in a log, give every query its own number.
     documents: ClusterIds
@@ -129,11 +129,11 @@ class UnjudgedSample:
 class ShareEstimates:
     """Estimated shares of queries with their intervals, one for each of c outcomes."""
 
-    value: Float64  # (c,) float64, in 0…1
-    lower: Float64  # (c,) float64 ends of the intervals
-    upper: Float64  # (c,) float64 ends of the intervals
-    effective_labels: Float64  # (c,) float64, number of independent labels alone that give an interval as short
-    weight: Float64  # (c,) float64, λ, the weight of the machine, 0 if it is not used
+    value: Float64  # (c,) in 0…1
+    lower: Float64  # (c,) ends of the intervals
+    upper: Float64  # (c,) ends of the intervals
+    effective_labels: Float64  # (c,) number of independent labels alone that give an interval as short
+    weight: Float64  # (c,) λ, the weight of the machine, 0 if it is not used
 
     @property
     def width(self) -> Float64:

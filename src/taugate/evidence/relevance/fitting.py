@@ -234,7 +234,7 @@ class AppliedRelevance:
 
     # The model with the background that describes queries and results, or a model of scores alone.
     relevance: Relevance | ScoreRelevance
-    answerable: Float32  # (n, K) float32 probabilities of the answerable queries' results
+    answerable: Float32  # (n, K) probabilities of the answerable queries' results
     # Questions that took part in the fit or measure it; None if the model takes for granted that every query has an
     # answer.
     unanswered: Unanswered | None

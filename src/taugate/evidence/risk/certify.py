@@ -81,7 +81,7 @@ class LossLimit:
     """A loss and its largest allowed value."""
 
     name: str  # "accuracy", "ndcg" or "empty"
-    steps: LossSteps  # loss as a function of τ
+    steps: LossSteps
     delta: float  # δ, the largest mean loss allowed
 
 
@@ -90,7 +90,7 @@ class CertifiedThreshold:
     """A certified threshold with its evidence."""
 
     tau: float | None  # None if nothing can be certified
-    certificates: list[Certificate]  # certificates in the order of the limits
+    certificates: list[Certificate]
 
 
 def certify(limits: Sequence[LossLimit], rule: ThresholdRule) -> CertifiedThreshold:

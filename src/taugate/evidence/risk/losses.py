@@ -138,10 +138,10 @@ class DocumentBets:
 class DocumentLosses:
     """Losses of queries, −1…1, as one bounded term for each document."""
 
-    losses: PerQuery  # (k,) float64, loss L of the queries of a document, or its mean
-    sizes: PerQuery  # (k,) float64, number n of these queries, or 1
-    counts: PerQuery  # (k,) float64, number of documents with this loss and size
-    losable: PerQuery  # (k,) float64, largest loss of such a document
+    losses: PerQuery  # (k,) loss L of the queries of a document, or its mean
+    sizes: PerQuery  # (k,) number n of these queries, or 1
+    counts: PerQuery  # (k,) number of documents with this loss and size
+    losable: PerQuery  # (k,) largest loss of such a document
     level: float | None = None  # level that a paired comparison is planned for; None for the mixture of a cut
 
     @classmethod
@@ -218,8 +218,8 @@ class DocumentLosses:
 class QueryLosses:
     """Paired losses of q queries, −1…1, summed by cluster; evidence by exponential tilting."""
 
-    sums: PerQuery  # (c,) float64, total loss of each distinct kind of cluster
-    sizes: PerQuery  # (c,) float64, number of queries of each distinct kind of cluster
+    sums: PerQuery  # (c,) total loss of each distinct kind of cluster
+    sizes: PerQuery  # (c,) number of queries of each distinct kind of cluster
     counts: PerQuery  # (c,) number of clusters of each kind
 
     @classmethod

@@ -21,13 +21,13 @@ from taugate.policy.names import Metric
 class DocumentSteps:
     """The staircase by document: each step raises the loss of one document."""
 
-    sizes: NDArray[np.float64]  # (d,) float64, number of queries that each document counts for: its own, or the cap
+    sizes: NDArray[np.float64]  # (d,) number of queries that each document counts for: its own, or the cap
     cap: int | None  # largest number of queries that a document counts for, None without a limit
-    losable: NDArray[np.float64]  # (d,) float64, total loss of these queries if everything is dropped
+    losable: NDArray[np.float64]  # (d,) total loss of these queries if everything is dropped
     documents: NDArray[np.int64]  # (s,) document of each step
     places: NDArray[np.int64]  # (s,) place in the staircase from which on the step counts, 1…c
-    before: NDArray[np.float64]  # (s,) float64, loss of the document below the step
-    after: NDArray[np.float64]  # (s,) float64, the same above it
+    before: NDArray[np.float64]  # (s,) loss of the document below the step
+    after: NDArray[np.float64]  # (s,) the same above it
     length: int  # c + 1, the length of the staircase
 
     def bets(self, delta: float) -> DocumentBets:
@@ -59,11 +59,11 @@ class LossSteps:
     """Candidate thresholds and the loss of each."""
 
     queries: int  # n, with and without a step
-    candidates: Float32  # (c,) float32 observed decision scores, ascending
+    candidates: Float32  # (c,) observed decision scores, ascending
     # (c + 1,) float64, total loss of the n queries by the number of candidates strictly below τ. With a cap on the
     # queries of a document, a query counts for less than 1 (`SamplingUnits.weights`).
     losses: NDArray[np.float64]
-    unit: Unit = "query"  # unit of the evidence
+    unit: Unit = "query"
     # The losses by unit; None if the units are queries whose losses are 0 or 1, which the total describes.
     documents: DocumentSteps | None = None
 

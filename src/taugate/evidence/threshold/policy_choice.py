@@ -38,11 +38,11 @@ class CalibrationQueries:
     """The queries that decide a rule, and which of them certify."""
 
     scored: ScoredQueries  # all answerable queries
-    calibration: NDArray[np.int64]  # positions of the calibration queries
+    calibration: NDArray[np.int64]
     rows: Rows  # (m, l) positions in the bootstraps
     roles: QueryRoles | None  # None with too few queries
-    estimated: AppliedRelevance | None  # model of relevance, None without one
-    units: SamplingUnits  # sampling units of all answerable queries
+    estimated: AppliedRelevance | None
+    units: SamplingUnits
     seed: int
 
     def certifying(self, *, model: bool) -> Positions:
