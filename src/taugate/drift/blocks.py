@@ -59,10 +59,8 @@ class Blocks:
     def feed(self, keys: Keys, values: Float64, first_row: int = 0) -> Iterator[Fifth]:
         """Add n queries in their order; yields every fifth that they complete.
 
-        Args:
-            keys: (n,) uint64, equal for equal queries.
-            values: (n, V) float64 variables in 0…1.
-            first_row: Row of the first query in the batch.
+        `keys` are (n,) uint64, equal for equal queries; `values` (n, V) float64 variables in 0…1; `first_row` is the
+        row of the first query in the batch.
         """
         new: list[int] = []  # rows of queries that the block did not hold
         lighter: list[tuple[int, float]] = []  # new rows with a weight below 1

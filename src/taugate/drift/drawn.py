@@ -145,9 +145,7 @@ class DrawnLog:
     def waiting(self, *, model: bool, directed: bool = False) -> Iterator[DrawnQuery]:
         """Yield the queries that are to be judged, the oldest first.
 
-        Args:
-            model: Whether the endpoint judges.
-            directed: Whether the endpoint chooses those that people judge.
+        `model`: the endpoint judges; `directed`: the endpoint chooses those that people judge.
         """
         for query_id, query in self.queries.items():
             of_model = self._verdicts.get((query_id, True))

@@ -88,10 +88,8 @@ class NewQuestions:
     def __init__(self, usual: UsualRange, calibration: Sequence[str] = (), passages: Iterable[str] = ()) -> None:
         """Start without traffic.
 
-        Args:
-            usual: Best similarities of the calibration.
-            calibration: Questions of the calibration, which are never new.
-            passages: Texts of documents, or of a sample of them.
+        `usual` are best similarities, `calibration` its questions, which are never new, `passages` a sample of the
+        documents.
         """
         self.usual = usual
         self._unusual: dict[str, _Question] = {}
@@ -101,9 +99,7 @@ class NewQuestions:
     def add(self, text: str, at: float, best: float, *, is_new: bool) -> None:
         """Add a question that was asked at a Unix time.
 
-        Args:
-            best: Its best similarity.
-            is_new: Whether it was asked under an alarm; others only show which words are ordinary.
+        `is_new`: it was asked under an alarm; others only show which words are ordinary.
         """
         if not is_new:
             self._ordinary.add(text)

@@ -83,10 +83,7 @@ DEFAULT_RULES = Rules()
 def overlap_thresholds(top_scores: Float32, rows: NDArray[np.int64], percentile: float) -> NDArray[np.float64]:
     """Return θ_j of each bootstrap j, (m,) float64: a percentile of the top-K similarities of its queries.
 
-    Args:
-        top_scores: (q, K) float32.
-        rows: (m, l) int64 positions of queries.
-        percentile: Percentile that is θ_j, 0…100.
+    `top_scores` are (q, K), `rows` (m, l) positions of queries; the percentile is in 0…100.
     """
     pooled = top_scores[rows].reshape(len(rows), -1)
     return np.percentile(pooled, percentile, axis=1).astype(np.float64)
@@ -193,9 +190,7 @@ def cohens_h(share: Float64, reference: Float64) -> Float64:
 def shifted(reference: Float64, effects: Float64 | float) -> Float64:
     """Return the shares that are an effect away from a reference, limited to 0…1.
 
-    Args:
-        reference: Shares in 0…1.
-        effects: Cohen's h, negative for a smaller share.
+    `effects` are Cohen's h, negative for a smaller share.
     """
     return np.sin(np.clip(np.arcsin(np.sqrt(reference)) + effects / 2, 0, np.pi / 2)) ** 2
 

@@ -65,11 +65,9 @@ def judge(
 ) -> list[GateRecord]:
     """Test candidates of one kind together, and return their records in order.
 
-    Args:
-        baseline: Outcomes of q queries by exact, unprojected float32 search.
-        superior: Whether NDCG@10 has to be higher than the baseline's; the margin then applies to accuracy alone.
-        sequences: Lengths of the sequences that the candidates form, each tested in order until one is not accepted;
-            none if they have no order.
+    `baseline` is by exact, unprojected float32 search. `superior`: NDCG@10 has to be higher than the baseline's; the
+    margin then applies to accuracy alone. `sequences` are the lengths of the sequences that the candidates form, each
+    tested in order until one is not accepted; none if they have no order.
     """
     margin = MARGIN if gate.margin is None else gate.margin
     margins = (margin, 0.0 if superior else margin)  # of accuracy and of NDCG@10

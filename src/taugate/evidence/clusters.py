@@ -57,9 +57,8 @@ class SamplingUnits:
     def capped(self, cap: int | Literal["auto"] | None) -> Self:
         """Limit how many queries a document counts for, so that no unseen document can lose more than the largest ones.
 
-        Args:
-            cap: Largest number; "auto" is the usual cap. None is the smallest number with which 98 % of the queries
-                count, and no cap if no document has more.
+        "auto" is the usual cap. None is the smallest number with which 98 % of the queries count, and no cap if no
+        document has more.
         """
         if cap == "auto":
             cap = self.usual_cap()
@@ -149,11 +148,8 @@ def effective_sample_size(cluster_ids: ClusterIds, correlation: float) -> float:
     deff = 1 + (m̄ − 1)·ICC (Kish, Survey Sampling, 1965), with m̄ = Σm²/q, the mean over queries of their cluster's
     size (Eldridge, Ashby and Kerry 2006, Int. J. Epidemiol. 35, 1292, in terms of the sizes' variation). For clusters
     of one size m̄ is m₀ of the analysis of variance. If sizes differ, only m̄ gives the variance of a mean over
-    queries, Σ m·(1 + (m − 1)·ICC)·σ²/q²; m₀ is smaller and would promise too much.
-
-    Args:
-        cluster_ids: (q,) clusters 0, 1, …, all used.
-        correlation: ICC, in 0…1.
+    queries, Σ m·(1 + (m − 1)·ICC)·σ²/q²; m₀ is smaller and would promise too much. `cluster_ids` are (q,) clusters 0,
+    1, …, all used.
     """
     sizes = np.bincount(cluster_ids)
     size = float(sizes @ sizes) / len(cluster_ids)

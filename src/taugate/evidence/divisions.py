@@ -67,7 +67,10 @@ class HoldoutSplit:
 
     @classmethod
     def draw(cls, rng: np.random.Generator, units: SamplingUnits, settings: DrawSettings) -> Self:
-        """Divide by document if that is the unit and the rule divides by document, else by query."""
+        """Divide by document if that is the unit and the rule divides by document, else by query.
+
+        `rng` is the generator of the draws that docs/calibration.md lists, before its first draw.
+        """
         if not settings.rule.divides_by_document or units.unit == "query":
             return cls.by_query(rng, len(units.clusters), settings.holdout)
         return cls.by_document(rng, units.clusters, settings.holdout)
@@ -76,8 +79,7 @@ class HoldoutSplit:
     def by_query(cls, rng: np.random.Generator, queries: int, holdout: float) -> Self:
         """Hold out the last round(h·n) queries of a permutation; nothing is drawn if h = 0.
 
-        Args:
-            holdout: h, in [0, 1).
+        n is `queries`, and h in [0, 1) is `holdout`.
         """
         if holdout == 0:
             return cls(np.arange(queries), np.arange(0))
@@ -89,11 +91,8 @@ class HoldoutSplit:
     def by_document(cls, rng: np.random.Generator, cluster_ids: ClusterIds, holdout: float) -> Self:
         """Hold out whole clusters, from the end of a permutation, until round(h·n) queries are held out.
 
-        At least one cluster is not held out.
-
-        Args:
-            cluster_ids: (n,) cluster of each query, 0, 1, … by its first query.
-            holdout: h, in [0, 1).
+        At least one cluster is not held out. `cluster_ids` are (n,) clusters 0, 1, … by their first query; h in [0, 1)
+        is `holdout`.
         """
         if holdout == 0:
             return cls(np.arange(len(cluster_ids)), np.arange(0))

@@ -42,8 +42,7 @@ class Resamples:
     def draw(cls, rng: np.random.Generator, units: SamplingUnits, documents: int, settings: DrawSettings) -> Self:
         """Draw the bootstrap rows first, then a random document for each query (docs/calibration.md).
 
-        Args:
-            documents: N, the number of documents in the corpus.
+        N is `documents`.
         """
         queries = len(units.clusters)
         rows = rng.integers(0, queries, size=(settings.bootstraps, settings.sample_size))
@@ -84,8 +83,7 @@ class DrawnQueries:
     def draw(cls, units: SamplingUnits, documents: int, settings: DrawSettings) -> Self:
         """Draw the split, then the resamples of each part, from `numpy.random.default_rng(seed)`.
 
-        Args:
-            documents: N, the number of documents in the corpus.
+        N is `documents`.
         """
         rng = np.random.default_rng(settings.seed)
         split = HoldoutSplit.draw(rng, units, settings)
@@ -108,10 +106,8 @@ def measure(
 ) -> MetricsRecord:
     """Measure all results of answerable queries, and the results that users get.
 
-    Args:
-        random_scores: (q,) float32, S_rand; (0,) to leave out ROE.
-        threshold: Threshold of the policy's decision scores, None to keep everything.
-        overlap_percentile: Percentile of S_topK that gives θ, in 0…100.
+    `random_scores` are (q,) float32, S_rand; (0,) to leave out ROE. Without a threshold, everything is kept.
+    `overlap_percentile` is that of S_topK that gives θ, in 0…100.
     """
     judged = queries.judged
     thetas = overlap_thresholds(judged.top.scores, draw.rows, overlap_percentile)
@@ -143,12 +139,9 @@ def abstention(
 ) -> Abstention:
     """Measure the share of queries without a result at the threshold, and how well the scores separate the two kinds.
 
-    Args:
-        answerable: (q, k) scores, of which one has to reach the threshold: the decision scores of a query's K results,
-            or the one score of the query as a whole.
-        hits: (q,) accuracy of uncut answerable queries.
-        unanswerable: (u, k) scores of the unanswerable queries.
-        threshold: None for no cut.
+    `answerable` are (q, k) and `unanswerable` (u, k) scores, of which one has to reach the threshold: the decision
+    scores of a query's K results, or the one score of the query as a whole. `hits` is (q,) accuracy of uncut answerable
+    queries.
     """
     empty = _empty_share(answerable, threshold)
     if not len(unanswerable):

@@ -232,9 +232,6 @@ class ScoredQueries:
         This is the score of the query as a whole, k = 1. Without one, these are the decision scores of its K results,
         of which one has to reach the threshold. Returns (n, k) and (u, k) float32 of answerable and unanswerable
         queries, and the threshold.
-
-        Args:
-            threshold: Threshold of the policy, None for no cut.
         """
         if self.answering is None:
             return self.decisions(kind), self.unanswerable_decisions(kind), threshold

@@ -126,12 +126,9 @@ class ThresholdRule(Options):
         """Build the rule from command-line options (docs/thresholds.md); None is the same as a missing option.
 
         Without options the rule is that of the papers. A limit, a guarantee or another policy than similarity requests
-        a certified cut; tau is used as it is. Raises InputError for an invalid value, or options that contradict each
-        other.
-
-        Args:
-            options: Fields by name; of max_loss all largest losses, the first in force, and of strata a field of the
-                metadata with the prefix `metadata.`.
+        a certified cut; tau is used as it is. Options are fields by name; of max_loss all largest losses, the first in
+        force, and of strata a field of the metadata with the prefix `metadata.`. Raises InputError for an invalid
+        value, or options that contradict each other.
         """
         given = {name: value for name, value in options.items() if value is not None}
         limits = [option_of(name) for name in _CERTIFYING if name in given]
@@ -295,21 +292,13 @@ def default_margin(default: float, detectable: float) -> float:
     """Choose a margin: the default, or the smallest loss that the labels can exclude if that is larger.
 
     The latter is rounded up to a tenth of a point. If it is above WIDEST_MARGIN, the default is returned, and nothing
-    passes.
-
-    Args:
-        default: The margin if the labels can show it.
-        detectable: The smallest loss that the labels can exclude if nothing changes.
+    passes. `detectable` is the smallest loss that the labels can exclude if nothing changes.
     """
     shown = math.ceil(1000 * detectable - 1e-9) / 1000
     return max(default, shown) if shown <= WIDEST_MARGIN else default
 
 
 def requested_margin(records: Sequence[GateRecord]) -> float | None:
-    """Return the gate's margin if the user gave one; None for the default, which more labels can lower.
-
-    Args:
-        records: One or more records of the gate.
-    """
+    """Return the gate's margin if the user gave one; None for the default, which more labels can lower."""
     margin = records[0].margin
     return None if margin == default_margin(MARGIN, max(record.least or 0.0 for record in records)) else margin

@@ -80,9 +80,7 @@ class EngineRecord(GraphParameters):
 def collection_name(shards: Sequence[str], parameters: Mapping[str, int | str]) -> str:
     """Return the name of a collection, which is equal for equal contents only.
 
-    Args:
-        shards: SHA-256 of the shards of vectors and documents, in order.
-        parameters: Parameters of its index.
+    `shards` are the SHA-256 of vectors and documents, in order; `parameters` are those of its index.
     """
     content = orjson.dumps({"shards": [*shards], "parameters": {**parameters}}, option=orjson.OPT_SORT_KEYS)
     return PREFIX + hashlib.sha256(content).hexdigest()[:32]

@@ -303,9 +303,7 @@ def ask_promises(
 ) -> tuple[StatedRecords, list[WithdrawnRecord]]:
     """Ask every promise; returns the new records without the withdrawn ones, and why each of these is withdrawn.
 
-    Args:
-        evidence: What measures the promises again.
-        new: Records of the new release; None if they are the same.
+    `new` are the records of the new release; None if they are the same.
     """
     records, withdrawn = new or promised, []
     for promise in promises(promised):

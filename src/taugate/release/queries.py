@@ -183,10 +183,6 @@ def threshold_curve(reference: Reference, kind: PolicyKind, tau: float | None) -
     The points are the percentiles of the decision scores of the top-K and of the retrieved correct documents, τ itself,
     and one point above all scores. `kept` falls from 1 to 0; `loss` rises from 0 to the accuracy without a threshold.
     The curve is empty if the policy needs the relevance of the calibration queries, and the release lacks it.
-
-    Args:
-        reference: q queries with their top-K.
-        tau: Threshold of the policy, None if it has none.
     """
     score = POLICIES[kind]
     if score.needs_model and reference.relevance is None:
@@ -235,9 +231,7 @@ class CalibrationQuestion(BaseModel):
     def outcome(self, tau: float | None, rho: float | None) -> Outcome:
         """Return what becomes of the question at thresholds, None for one that is not in force; compares float32.
 
-        Args:
-            tau: τ.
-            rho: ρ; with one, a question that is not refused keeps its first result.
+        With ρ, a question that is not refused keeps its first result.
         """
         if rho is not None and np.float32(self.best if self.refusal is None else self.refusal) < np.float32(rho):
             return "refused" if self.right is None else "lost"

@@ -146,11 +146,8 @@ class _AnsweredQuestions(Record):
 def refusal_of_schema_2(manifest: Mapping[str, Json]) -> dict[str, Json] | None:
     """Convert the three records of schema 2, `abstention`, `refusal` and `no_answer`, into one.
 
-    None if it has none of them. Raises ValidationError if `no_answer` is not such a record; the others are
-    checked as a part of the manifest.
-
-    Args:
-        manifest: A manifest of schema 2, or the record of its first stage, as JSON.
+    None if it has none of them. The manifest may be the record of its first stage. Raises ValidationError if
+    `no_answer` is not such a record; the others are checked as a part of the manifest.
     """
     of_limits, by_default, counted = (_object(manifest, name) for name in ("abstention", "refusal", "no_answer"))
     record: dict[str, Json] = {}

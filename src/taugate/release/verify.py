@@ -157,10 +157,7 @@ def encode_signatures(signatures: Mapping[str, str]) -> bytes:
 def verify(release: Path, trusted: TrustedKeys | None = None) -> ReleaseManifest:
     """Check signature, schema version, id, content digest, and the digest and size of every file.
 
-    Raises ReleaseError if a check fails; names the first failure.
-
-    Args:
-        trusted: Keys of which one must have signed the manifest; None requires no signature.
+    Without `trusted`, no signature is required. Raises ReleaseError if a check fails; names the first failure.
     """
     return verified(release, trusted)[0]
 

@@ -60,8 +60,7 @@ class AnsweringErrors:
     def from_scores(cls, answerable: CertifyingScores, unanswerable: CertifyingScores, confidence: float) -> Self:
         """Build both staircases.
 
-        Args:
-            confidence: Confidence of each limit by itself.
+        The confidence is that of each limit by itself.
         """
         return cls(
             LossSteps.of_empty(answerable.scores[:, None], answerable.units),
@@ -104,9 +103,6 @@ def certify_both(
     It is the τ with both limits that refuses the fewest answerable queries. If there is none, it is the largest τ at
     which refusals are certified. If these cannot be certified either, it is the largest τ at which no certifying query
     is refused.
-
-    Args:
-        candidates: Scores from which it was chosen.
     """
     errors = AnsweringErrors.from_scores(answerable, unanswerable, rule.confidence_per_limit)
     refusing, answering = errors.refusing(rule.refusal_limit), errors.answering(rule.max_answered)
@@ -191,10 +187,8 @@ def keep_refusal(kept: tuple[AnswerRule, RefusalRecord], groups: LabelledGroups)
 def limits_again(kept: StudiedRefusal, clusters: NDArray[np.int64]) -> tuple[ErrorLimit | None, ErrorLimit | None]:
     """Measure both errors of a kept rule again, by the queries that would certify it now; None without any of a kind.
 
-    Returns the limits of unanswerable queries answered, and of answerable ones refused.
-
-    Args:
-        clusters: Clusters of the answerable queries, then of the unanswerable ones.
+    Returns the limits of unanswerable queries answered, and of answerable ones refused. `clusters` are those of the
+    answerable queries, then of the unanswerable ones.
     """
     limits, rows, scores = kept.record.limits, kept.certifying, kept.answering
     if limits is None or rows is None or not all(map(len, rows)):

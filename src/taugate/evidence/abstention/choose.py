@@ -126,10 +126,8 @@ def choose_score(groups: LabelledGroups, empty: float) -> ChosenScore:
     """Choose a score on some of the queries, and score all of them.
 
     With fewer than 30 of a kind to learn from, it is the best similarity without a choice, and every query certifies.
-    One thread, and the separate generator `numpy.random.default_rng([seed, 5])`.
-
-    Args:
-        empty: γ, the share of answerable queries that may be refused.
+    One thread, and the separate generator `numpy.random.default_rng([seed, 5])`. `empty` is γ, the share of answerable
+    queries that may be refused.
     """
     answerable, unanswerable, corpus, division = groups.answerable, groups.unanswerable, groups.corpus, groups.division
     size, k = len(answerable.clusters), answerable.top.scores.shape[1]
@@ -179,12 +177,8 @@ def fit_score_model(values: Float64, answerable: NDArray[np.bool_], strength: fl
     """Fit the model of whether a query has an answer.
 
     Both kinds have the same weight, because only the order matters and the share of unanswerable queries among the
-    labelled ones differs from that among users' queries. One thread makes the same data give the same bits.
-
-    Args:
-        values: (q, F) float64 signals of queries of both kinds.
-        answerable: (q,) whether the query has an answer.
-        strength: Inverse strength of the ridge penalty.
+    labelled ones differs from that among users' queries. One thread makes the same data give the same bits. `values`
+    are (q, F) float64 signals, `answerable` is (q,), `strength` the inverse strength of the ridge penalty.
     """
     with threadpool_limits(limits=1):
         return fit_logistic(values, answerable, strength, "balanced")
@@ -195,13 +189,8 @@ def out_of_fold(
 ) -> Float64:
     """Return the log-odds of each query, (q,), by a model that has seen no query on its documents.
 
-    NaN if a fold leaves only one kind to learn from.
-
-    Args:
-        values: (q, F) float64 signals.
-        answerable: (q,) whether the query has an answer.
-        clusters: (q,) clusters, numbered at random, so that every fifth cluster is a random sample.
-        strength: Inverse strength of the ridge penalty.
+    NaN if a fold leaves only one kind to learn from. Arguments are those of `fit_score_model`; `clusters` are (q,),
+    numbered at random, so that every fifth cluster is a random sample.
     """
     odds = np.full(len(values), np.nan)
     for fitting, fold in cluster_folds(clusters):

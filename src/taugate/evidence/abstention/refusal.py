@@ -112,10 +112,8 @@ def can_limit(share: float, queries: int) -> bool:
 def choose_rho(right: Float32, kinds: list[Float32], lost: float) -> float:
     """Return the lowest ρ that refuses nearly all questions of each kind, or the highest that loses few right answers.
 
-    Args:
-        right: (n,) float32 scores of right answers.
-        kinds: Scores of the questions without an answer, one array per kind; without any, nothing is refused.
-        lost: Share of right answers that may be lost on average.
+    `right` are (n,) float32 scores of right answers, `lost` is the share of them that may be lost on average. `kinds`
+    has one array for each kind of question without an answer; without any, nothing is refused.
     """
     above = [np.nextafter(np.sort(kind), np.float32(np.inf)) for kind in kinds]  # the lowest thresholds that refuse
     enough = [float(scores[int(np.ceil((1 - _REMAINING) * len(scores))) - 1]) for scores in above]
@@ -186,9 +184,8 @@ class RefusalEvidence:
     def record(self, *, provisional: bool, uncertified: Self | None = None) -> RefusalRecord:
         """Record how many questions of each kind are refused, and how many right answers.
 
-        Args:
-            provisional: Whether labelled queries are too few, or generated, to limit the share of lost answers.
-            uncertified: The evidence as it would choose ρ if no loss were certified; None if none is.
+        `provisional`: labelled queries are too few, or generated, to limit the share of lost answers. `uncertified` is
+        the evidence as it would choose ρ if no loss were certified; None if none is.
         """
         lost = Interval(mean=0.0, lower=0.0, upper=1.0)
         if self.right is not None:
@@ -240,12 +237,8 @@ def further_field_refused(scores: Float32, fields: NDArray[np.str_], rho: float)
 
     The model is one-way analysis of variance with random fields: a score is the mean, plus a deviation of the field,
     plus one of the question, all normal. It is above the share of questions of people from other fields far more rarely
-    than an exact limit of the kind (benchmarks/decisions.md).
-
-    Args:
-        scores: (n,) float32 best scores.
-        fields: (n,) their fields. If no field has two questions, fields cannot be told from chance: the limit is 1.
-        rho: Threshold of the scores.
+    than an exact limit of the kind (benchmarks/decisions.md). `scores` and `fields` are (n,). If no field has two
+    questions, fields cannot be told from chance: the limit is 1.
     """
     numbers, sizes = np.unique(fields, return_inverse=True, return_counts=True)[1:]
     count, groups = len(scores), len(sizes)
@@ -275,9 +268,6 @@ def refused_unanswerable(
     """Count the labelled unanswerable queries without a result, among those that did not choose a score.
 
     If limits were certified on these queries, the certified limit is that of the share.
-
-    Args:
-        refusal: What refuses queries as a whole, within limits; None if nothing does.
     """
     empty: Mask = ~np.any(scored.unanswerable_kept(policy.kind, policy.threshold), axis=1)
     if refusal is None or refusal.certifying is None or refusal.record.limits is None:

@@ -115,10 +115,8 @@ class QueryPopulation:
     ) -> tuple[JudgedSample, UnjudgedSample | None]:
         """Return the judged and the unjudged sample of an outcome.
 
-        Args:
-            outcomes: (n, c) float64 of the judged queries, in 0…1.
-            scoring: The machine's score of such an outcome.
-            complete: Leave out the queries that were not completely judged.
+        `outcomes` are (n, c) float64 of the judged queries, in 0…1; `scoring` is the machine's score of such an
+        outcome; `complete` leaves out the queries that were not completely judged.
         """
         rows = np.flatnonzero(self.complete) if complete else np.arange(len(self.weights))
         scores = scoring(self.judged.relevance[rows], self.judged.decisions[rows])
@@ -140,13 +138,8 @@ class QueryPopulation:
         """Estimate the shares of answerable queries with each outcome, from the labels, the machine, and both.
 
         The machine does not know which queries have no answer, so its means are divided by the share of answerable
-        queries among the completely judged ones.
-
-        Args:
-            outcomes: (n, c) float64 of the judged queries, in 0…1.
-            scoring: The machine's score of such an outcome.
-            confidence: Confidence of each two-sided interval, in 0…1.
-            complete: Leave out the queries that were not completely judged.
+        queries among the completely judged ones. Arguments are those of `sample`; the confidence is that of each
+        two-sided interval.
         """
         judged, unjudged = self.sample(outcomes, scoring, complete=complete)
         complete_sample, unjudged_scores = self.sample(outcomes, scoring, complete=True)

@@ -79,12 +79,8 @@ def labels_and_machine(judged: JudgedSample, unjudged: UnjudgedSample | None, co
     """Estimate shares from labels and machine together, or from the labels alone if that is better or safer.
 
     The labels alone decide if there are no unjudged queries, if fewer than five judged queries have the outcome or
-    fewer than five answerable ones do not have it, or if the interval would be more than 5 % wider than theirs. Raises
-    ValueError if the samples have different outcomes.
-
-    Args:
-        unjudged: The unjudged queries, None if there are none.
-        confidence: Confidence of each two-sided interval, in 0…1.
+    fewer than five answerable ones do not have it, or if the interval would be more than 5 % wider than theirs. The
+    confidence is that of each two-sided interval. Raises ValueError if the samples have different outcomes.
     """
     alone = labels_alone(judged, confidence)
     if unjudged is None or not len(unjudged.scores):
@@ -110,11 +106,8 @@ def prediction_powered(judged: JudgedSample, unjudged: UnjudgedSample, confidenc
 
     The variance has two parts, each with the design effect of its documents: the error of the machine on judged
     queries, and the variance of its scores over unjudged ones. Documents with queries of both kinds add nothing,
-    because the fitted λ leaves an error that is uncorrelated with the scores. Raises ValueError if the samples have
-    different outcomes.
-
-    Args:
-        confidence: Confidence of each two-sided interval, in 0…1.
+    because the fitted λ leaves an error that is uncorrelated with the scores. The confidence is that of each two-sided
+    interval. Raises ValueError if the samples have different outcomes.
     """
     f, unseen = judged.scores, unjudged.scores
     if f.shape[1] != unseen.shape[1]:
@@ -210,13 +203,9 @@ class LossEstimates:
     ) -> Self:
         """Estimate the loss of each threshold.
 
-        Raises ValueError if there is not one outcome for each threshold.
-
-        Args:
-            thresholds: (c,) candidates, ascending, chosen without looking at labels.
-            judged: Losses of judged queries at each threshold, with the machine's scores.
-            unjudged: Scores of unjudged queries, None to use the labels alone.
-            confidence: Confidence in 0.5…1.
+        `thresholds` are (c,) ascending candidates, chosen without looking at labels; the outcomes of the samples are
+        the losses at each. Without `unjudged`, the labels alone decide. The confidence is in 0.5…1. Raises ValueError
+        if there is not one outcome for each threshold.
         """
         if len(thresholds) != judged.outcomes.shape[1]:
             raise ValueError(f"there are {len(thresholds)} thresholds, but losses at {judged.outcomes.shape[1]}")

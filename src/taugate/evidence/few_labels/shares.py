@@ -156,10 +156,7 @@ def labels_alone(judged: JudgedSample, confidence: float) -> ShareEstimates:
     The interval is exact if weights are equal and no two queries share a document. If bases are estimated, a large
     share of the queries with the outcome may have had a small probability of being seen, and too few of them to show
     their variance. So their number gives the degrees of freedom, and the interval includes Fay and Feuer's
-    (`weighted_rate_limits`).
-
-    Args:
-        confidence: Confidence of each two-sided interval, in 0…1.
+    (`weighted_rate_limits`). The confidence is that of each two-sided interval.
     """
     value = judged.shares
     w = judged.relative_weights
@@ -195,12 +192,8 @@ def weighted_rate_limits(outcomes: Float64, weights: Float64, confidence: float)
     """Return the ends of Fay and Feuer's interval of a weighted sum of rare outcomes (Statistics in Medicine 16, 1997).
 
     The upper end allows for one additional query of the largest weight, as the gamma distribution of Poisson counts
-    does. Both ends are (c,) float64.
-
-    Args:
-        outcomes: (n, c) float64 in 0…1.
-        weights: (n,) float64, whose sum over the queries with an outcome is the share.
-        confidence: Confidence of the two-sided interval, in 0…1.
+    does. Both ends are (c,) float64. `outcomes` are (n, c) float64 in 0…1, `weights` (n,) float64, whose sum over the
+    queries with an outcome is the share.
     """
     tail, largest = (1 - confidence) / 2, weights.max()
     share, variance = weights @ outcomes, np.square(weights) @ outcomes
@@ -213,10 +206,7 @@ def weighted_rate_limits(outcomes: Float64, weights: Float64, confidence: float)
 def clopper_pearson(share: Float64, labels: Float64, confidence: float) -> tuple[Float64, Float64]:
     """Return the ends of the exact interval of a binomial share, (c,) float64 each, also for fractions of labels.
 
-    Args:
-        share: (c,) float64 observed shares, in 0…1.
-        labels: (c,) float64 number of labels of each share.
-        confidence: Confidence of the two-sided interval, in 0…1.
+    `share` and `labels`, the number of labels of each share, are (c,) float64; the confidence is two-sided.
     """
     hits, tail = share * labels, (1 - confidence) / 2
     misses = labels - hits

@@ -83,12 +83,9 @@ def kind_shares(kinds: Sequence[UnansweredQuestions]) -> list[float]:
 def mixture_weights(answerable: int, kinds: Sequence[int], shares: Sequence[float]) -> NDArray[np.float64]:
     """Return weights of queries, which make UNANSWERABLE_SHARE of them unanswerable.
 
-    Returns (n + Σ kinds,) weights: of the answerable queries, then of the questions.
-
-    Args:
-        answerable: n, the number of answerable queries, which weigh 1 each.
-        kinds: Number of questions of each kind, 1 or more.
-        shares: Share of each kind among the unanswerable questions.
+    Returns (n + Σ kinds,) weights: of the answerable queries, then of the questions. `answerable` is n, the number of
+    answerable queries, which weigh 1 each; `kinds` the number of questions of each kind, 1 or more; `shares` the share
+    of each kind among them.
     """
     total = answerable * UNANSWERABLE_SHARE / (1 - UNANSWERABLE_SHARE)
     weights = [np.full(questions, total * share / questions) for questions, share in zip(kinds, shares, strict=True)]
@@ -151,11 +148,8 @@ def fit_logistic(
 ) -> Logistic:
     """Fit a logistic regression on standardised features.
 
-    Args:
-        values: (n, F) float64.
-        positive: (n,).
-        strength: C, the inverse strength of the ridge penalty.
-        class_weight: "balanced" gives both classes the same weight, as in scikit-learn.
+    `values` are (n, F) float64, `positive` is (n,), `strength` is C, the inverse strength of the ridge penalty;
+    `class_weight` as in scikit-learn.
     """
     center, scale = values.mean(axis=0), values.std(axis=0)
     scale = np.where(scale < _MIN_SCALE, 1.0, scale)
@@ -184,16 +178,9 @@ def map_probabilities(
 
     If a or b would not be above 0, the map is Platt's line, a = b. The model is returned unchanged if the queries have
     only relevant or only irrelevant results, or if the line would fall, which means that the model orders unseen
-    results no better than chance.
-
-    Args:
-        model: Model fitted on other queries.
-        values: (q, K, F) float64 features.
-        relevant: (q, K).
-        labelled: (q, K), the results to learn from, None for all.
-        unanswered: Features of questions that no document answers, (m, K, F) float64 for each kind. The map is fitted
-            for a mixture of them and the queries (`mixture_weights`).
-        shares: Share of each kind among the unanswerable questions.
+    results no better than chance. `values` are (q, K, F) float64, `relevant` and `labelled`, the results to learn from,
+    (q, K). `unanswered` are features of questions that no document answers, (m, K, F) float64 for each kind: the map is
+    fitted for a mixture of them and the queries (`mixture_weights`, with `shares`).
     """
     used = _all_of(relevant) if labelled is None else labelled
     outcomes, odds = relevant[used], model.log_odds(values)[used]

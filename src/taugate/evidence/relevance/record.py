@@ -143,8 +143,7 @@ def brier_skill(sums: ReliabilitySums, drawn: ReliabilitySums) -> Interval:
 def expected_calibration_error(sums: ReliabilitySums, min_relevance: float = 0.0) -> float:
     """Return the ECE, the mean distance between predicted and true relevance (Guo et al., ICML 2017, eq. 3).
 
-    Args:
-        min_relevance: Results of lower relevance do not count.
+    Results of a relevance below `min_relevance` do not count.
     """
     return float(np.abs(sums.total.gaps(min_relevance)).sum())
 
@@ -157,11 +156,7 @@ def error_interval(sums: ReliabilitySums, drawn: ReliabilitySums, min_relevance:
     percentile of Σ |gap of the bootstrap − gap|, which by the triangle inequality bounds the part due to chance. The
     upper limit is that of the basic bootstrap, 2 · ECE − 2.5th percentile (Davison and Hinkley, §5.2), but not below
     the ECE. In simulations with 30 to 1,200 clusters, calibrated and not, the interval holds the true ECE in .89 to .99
-    of the trials.
-
-    Args:
-        drawn: Bootstraps of `sums`.
-        min_relevance: Results of lower relevance do not count.
+    of the trials. `drawn` are bootstraps of `sums`; results of a relevance below `min_relevance` do not count.
     """
     gaps, of_bootstraps = sums.total.gaps(min_relevance), drawn.gaps(min_relevance)
     ece = float(np.abs(gaps).sum())
@@ -201,11 +196,8 @@ def relevance_record(
 ) -> RelevanceRecord:
     """Record how the model was fitted, and its reliability on queries on which it was not fitted.
 
-    Bootstraps come from `numpy.random.default_rng([seed, 7])`.
-
-    Args:
-        heldout: Positions of the held-out queries. If None, reliability is measured on the calibration queries that did
-            not fit the model, on which the three numbers of the recalibration were fitted.
+    Bootstraps come from `numpy.random.default_rng([seed, 7])`. Without held-out queries, reliability is measured on the
+    calibration queries that did not fit the model, on which the three numbers of the recalibration were fitted.
     """
     return RelevanceRecord.model_validate(
         {
@@ -230,8 +222,7 @@ def kept_relevance_record(
 ) -> RelevanceRecord:
     """Update a model's record with its reliability on other queries or documents; its fit does not change.
 
-    Args:
-        part: Name and positions of the queries on which reliability is measured.
+    `part` has name and positions of the queries on which reliability is measured.
     """
     name, members = part
     return record.model_copy(update={"part": name, **_reliability(applied, judged, units, members, seed)})

@@ -31,14 +31,10 @@ def expected(losses: Losses, n: int, delta: float, largest: int = 1) -> NDArray[
 
     The expected loss of the next query, over draws of all n + 1 queries, is then at most δ if they are exchangeable
     (Angelopoulos et al., "Conformal Risk Control", ICLR 2024, eq. 4 with B = 1, and Theorem 1). Returns bool in the
-    shape of `losses`.
-
-    Args:
-        losses: Total losses of the n queries, float64, any shape.
-        delta: δ, in 0…1.
-        largest: Largest number of queries on one document if documents are exchangeable and queries are not. The loss
-            of a document is then Σ (loss − δ) over its queries, at most largest · (1 − δ), which is B of the same
-            theorem. The loss of a later document with more queries than that may be larger.
+    shape of `losses`. `losses` are totals of the n queries, of any shape. `largest` is the largest number of queries on
+    one document if documents are exchangeable and queries are not. The loss of a document is then Σ (loss − δ) over its
+    queries, at most largest · (1 − δ), which is B of the same theorem. The loss of a later document with more queries
+    than that may be larger.
     """
     passed: NDArray[np.bool_] = losses + largest * (1 - delta) <= delta * n + 1e-9  # 1e-9: δ·n is rounded
     return passed
@@ -47,11 +43,7 @@ def expected(losses: Losses, n: int, delta: float, largest: int = 1) -> NDArray[
 def exact_p_values(losses: Losses, n: int, delta: float) -> NDArray[np.float64]:
     """Return the exact p-value of "the loss is above δ" for losses of 0 or 1: P(Binomial(n, δ) ≤ Σ loss).
 
-    Returns float64 in the shape of `losses`.
-
-    Args:
-        losses: Total losses of the n queries, float64, any shape.
-        delta: δ, in 0…1.
+    Returns float64 in the shape of `losses`. `losses` are totals of the n queries, of any shape.
     """
     p: NDArray[np.float64] = special.betainc(np.maximum(n - losses, 1e-12), losses + 1, 1 - delta)
     return np.where(losses >= n, 1.0, p)
@@ -60,8 +52,7 @@ def exact_p_values(losses: Losses, n: int, delta: float) -> NDArray[np.float64]:
 def upper_limit(loss: float, n: int, confidence: float) -> float:
     """Return the one-sided upper confidence limit of the mean of losses of 0 or 1 (Clopper and Pearson).
 
-    Args:
-        loss: Total loss of the n queries.
+    `loss` is the total of the n queries.
     """
     return 1.0 if loss >= n else float(stats.beta.ppf(confidence, loss + 1, n - loss))
 
@@ -124,10 +115,8 @@ def p_values(steps: LossSteps, delta: float) -> NDArray[np.float64]:
 def upper_loss_limit(steps: LossSteps, tau: float | None, confidence: float, requested: float = 1.0) -> float:
     """Return the one-sided upper confidence limit of the share of queries lost at τ.
 
-    Args:
-        steps: Loss as a function of τ.
-        tau: None without a cut.
-        requested: Limit that was tested before, 1 if none was. The result is below it if that test passed.
+    `requested` is a limit that was tested before, 1 if none was. The result is below it if that test passed. τ is None
+    without a cut.
     """
     place = _place(steps, tau)
     if steps.documents is None:
@@ -202,10 +191,8 @@ def enough_queries(limits: Sequence[LossLimit], rule: ThresholdRule) -> bool:
 def counting_enough(units: SamplingUnits, certifying: NDArray[np.int64], rule: ThresholdRule) -> SamplingUnits:
     """Lower the default cap until the rule's limits can be certified if nothing is lost; unchanged if none is enough.
 
-    The choice depends on the numbers of queries alone, not on their scores or losses.
-
-    Args:
-        certifying: Positions of the queries that certify.
+    The choice depends on the numbers of queries alone, not on their scores or losses. `certifying` are the positions of
+    the queries that certify.
     """
     if units.unit == "query" or rule.count_at_most is not None:
         return units

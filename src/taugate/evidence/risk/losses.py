@@ -85,11 +85,8 @@ class DocumentBets:
     def against(cls, delta: float, losable: Array, sizes: Array, requested: float = 1.0) -> Self:
         """Choose λ for a mean loss of δ.
 
-        Args:
-            delta: δ, −1…1.
-            losable: (d,) largest loss of each document.
-            sizes: (d,) number n of queries of each document.
-            requested: Largest margin that sets λ.
+        `losable`, the largest loss of each document, and `sizes`, its number n of queries, are (d,). δ is in −1…1, and
+        `requested` the largest margin that sets λ.
         """
         mixture = _MIXTURE if delta < 0.5 else _AGAINST_MOST
         largest = float((losable - min(delta, requested) * sizes).max())
@@ -99,12 +96,8 @@ class DocumentBets:
     def planned(cls, delta: float, sizes: Array, counts: Array, level: float, requested: float = 1.0) -> Self:
         """Choose one λ against a mean loss of δ: the one with which the most documents may be lost whole.
 
-        Args:
-            delta: δ, −1…1.
-            sizes: (k,) number n of queries of each kind of document, all of which can be lost.
-            counts: (k,) number of such documents.
-            level: Level at which δ is to be excluded.
-            requested: Largest margin that sets λ.
+        `sizes`, the number n of queries, all of which can be lost, and `counts`, the number of such documents, are
+        (k,), for each kind of document. `level` is that at which δ is to be excluded.
         """
         margin = min(delta, requested)
         if margin <= 0:
@@ -148,10 +141,7 @@ class DocumentLosses:
     def from_clusters(cls, losses: PerQuery, cluster_ids: ClusterIds, statement: Statement = "document") -> Self:
         """Add up paired losses by document; every query can lose everything.
 
-        Args:
-            losses: (q,) float64, −1…1.
-            cluster_ids: (q,), equal for queries of one document.
-            statement: Unit of the mean, the average document or the average query.
+        `losses` are (q,) float64, −1…1; the mean is over documents or over queries, by the statement.
         """
         used, document, counts = np.unique(cluster_ids, return_inverse=True, return_counts=True)
         sums, sizes = np.bincount(document, losses).astype(np.float64), counts.astype(np.float64)
@@ -173,9 +163,7 @@ class DocumentLosses:
     def p_value(self, margin: float, requested: float = 1.0) -> float:
         """Return the p-value of "the mean loss is `margin` or more": 1 / e-value, at most 1.
 
-        Args:
-            margin: −1…1.
-            requested: Largest margin that sets λ.
+        `requested` is the largest margin that sets λ.
         """
         if self.level is None:
             bets = DocumentBets.against(margin, self.losable, self.sizes, requested)
@@ -188,10 +176,8 @@ class DocumentLosses:
         """Return the one-sided upper limit, −1…1: the largest margin whose p-value is above 1 − confidence.
 
         λ depends on the margin, so the p-value need not fall everywhere as the margin rises. All margins above the
-        limit are excluded.
-
-        Args:
-            requested: Largest margin that sets λ. If it is excluded, so are larger ones, by the same λ.
+        limit are excluded. `requested` is the largest margin that sets λ. If it is excluded, so are larger ones, by the
+        same λ.
         """
         alpha = 1 - confidence
         if self.mean >= _MAX_MARGIN or self.p_value(_MAX_MARGIN, requested) > alpha:
@@ -282,11 +268,9 @@ def paired_losses(
 ) -> MeanLoss:
     """Choose the evidence for a mean loss: by document if that is the unit, else by exponential tilting.
 
-    Args:
-        losses: (q,) float64, baseline − candidate, of the queries of `units`. They are clipped to ±1, because the gate
-            adds up the losses of a projection and an index, and a query cannot lose more than everything.
-        statement: Unit of the mean if the evidence is by document.
-        level: Level at which a margin is to be excluded.
+    `losses` are (q,) float64, baseline − candidate. They are clipped to ±1, because the gate adds up the losses of a
+    projection and an index, and a query cannot lose more than everything. `statement` is the unit of the mean if the
+    evidence is by document, `level` that at which a margin is to be excluded.
     """
     bounded, cluster_ids = np.clip(losses, -1.0, 1.0), np.unique(units.clusters, return_inverse=True)[1]
     if units.unit == "document":

@@ -56,7 +56,10 @@ class DocumentSteps:
 
 @dataclass(frozen=True)
 class LossSteps:
-    """Candidate thresholds and the loss of each."""
+    """Candidate thresholds and the loss of each.
+
+    It is built of (q, K) float32 decision scores; without `units`, each query is its own unit.
+    """
 
     queries: int  # n, with and without a step
     candidates: Float32  # (c,) observed decision scores, ascending
@@ -69,12 +72,7 @@ class LossSteps:
 
     @classmethod
     def of_accuracy(cls, queries: JudgedQueries, decisions: Float32, units: SamplingUnits | None = None) -> Self:
-        """Count as lost a query that had a relevant document in its top-K and keeps none.
-
-        Args:
-            decisions: (q, K) float32 decision scores.
-            units: Sampling units of the queries, None if each query is its own unit.
-        """
+        """Count as lost a query that had a relevant document in its top-K and keeps none."""
         hits = np.flatnonzero(queries.relevant.any(axis=1))
         best = np.where(queries.relevant, decisions, -np.inf).max(axis=1)[hits]
         return cls._stairs(len(queries), hits, best.astype(np.float32), np.ones(len(hits)), units)
@@ -84,10 +82,6 @@ class LossSteps:
         """Count as lost the part of a query's NDCG@K that dropped documents had gained, by the ranks of the uncut list.
 
         If a document's first chunk is dropped and a later one is not, only the difference of their gains is lost.
-
-        Args:
-            decisions: (q, K) float32 decision scores.
-            units: Sampling units of the queries, None if each query is its own unit.
         """
         gains = np.abs(queries.grades) * discounts(queries.grades.shape[1]) / queries.ideal[:, None]
         owners, ranks = np.nonzero(queries.grades)
@@ -102,12 +96,7 @@ class LossSteps:
 
     @classmethod
     def of_empty(cls, decisions: Float32, units: SamplingUnits | None = None) -> Self:
-        """Count as lost a query that gets no result.
-
-        Args:
-            decisions: (q, K) float32 decision scores.
-            units: Sampling units of the q queries, None if each query is its own unit.
-        """
+        """Count as lost a query that gets no result."""
         every = np.arange(len(decisions))
         return cls._stairs(len(decisions), every, decisions.max(axis=1), np.ones(len(decisions)), units)
 
@@ -156,10 +145,7 @@ def loss_steps(
 ) -> LossSteps:
     """Build the staircase of a metric.
 
-    Args:
-        decisions: (q, K) float32 decision scores.
-        metric: Accuracy or ndcg.
-        units: Sampling units of the queries, None if each query is its own unit.
+    Decision scores are (q, K). Without `units`, each query is its own unit.
     """
     return (LossSteps.of_accuracy if metric == "accuracy" else LossSteps.of_ndcg)(queries, decisions, units)
 

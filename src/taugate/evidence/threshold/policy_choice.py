@@ -104,9 +104,6 @@ def certifiable_rho(rule: ThresholdRule, evidence: CalibrationQueries) -> float 
     """Return the highest ρ, up to its value, at which a policy is certified without a cut; None if there is none.
 
     For several largest losses it is that of the first one, which is in force.
-
-    Args:
-        evidence: The queries, with the planned ρ.
     """
     thresholds = []
     for entry in _candidates(rule, evidence):
@@ -133,9 +130,7 @@ def loss_limits(
 ) -> list[LossLimit]:
     """Measure the losses that the rule limits: of the metric, and of empty replies if they are limited.
 
-    Args:
-        certifying: Positions of the certifying queries.
-        kind: Kind of the policy; None for the losses as ρ rises.
+    Without a kind, the losses are those as ρ rises.
     """
     scored, units = evidence.scored.take(certifying), evidence.units.take(certifying)
     decisions = scored.refusals() if kind is None else scored.certifying(kind)
