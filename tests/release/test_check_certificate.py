@@ -50,11 +50,9 @@ def test_script_alone_recomputes_figures(release: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_edit_with_fitting_digests_is_found(release: Path, kind: str, tmp_path_factory: pytest.TempPathFactory) -> None:
-    scratch = release.parent / ".scratch"
-    scratch.mkdir(exist_ok=True)
+def test_edit_with_fitting_digests_is_found(release: Path, kind: str, tmp_path: Path) -> None:
     for seed in range(2):
-        edited = edit(release, kind, random.Random(seed), scratch)  # noqa: S311 (no secret)
+        edited = edit(release, kind, random.Random(seed), tmp_path)  # noqa: S311 (no secret)
         assert edited.by_script or edited.by_command or edited.changes is None, edited
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from taugate.registry.catalog import current_id, release_ids
+from taugate.release.layout import CHECK
 from taugate.release.verify import verify
 from taugate.retrieval.reader import load
 from tests.calibration.commands import Printed
@@ -50,7 +51,7 @@ def test_killed_calibration_leaves_releases_intact(
         assert current_id(copy) in {before, *release_ids(copy)} - (known - {before})
     assert load(copy / str(current_id(copy))).manifest.data.documents == 503
     visible = {entry.name for entry in copy.iterdir() if not entry.name.startswith(".")}
-    assert visible == {*release_ids(copy), "current", "history.jsonl"}
+    assert visible == {*release_ids(copy), CHECK, "current", "history.jsonl"}
 
 
 def test_terminated_calibration_removes_temporary_files(

@@ -37,7 +37,7 @@ def test_replay_prints_alarms(releases: Path, lines: list[dict], tmp_path: Path,
 
 def test_replay_json_output(lines: list[dict], service: Service, tmp_path: Path, replayed: Command) -> None:
     found = replayed(write(tmp_path / "queries.log", lines))
-    assert list(found) == ["release", "queries", "judged", "blocks", "baseline", "moments", "questions"]
+    assert list(found) == ["release", "queries", "judged", "blocks", "baseline", "moments", "loss", "questions"]
     assert (found["release"], found["queries"], found["judged"]) == (service.release, 4800, 480)
     assert (found["blocks"], found["baseline"]) == (24, False)
     alarms = {moment["signal"]: moment["after"] for moment in found["moments"] if moment["alarm"]}
