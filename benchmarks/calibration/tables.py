@@ -3,7 +3,7 @@
 Needs TAUGATE_DATA and the extras calibration, sample and test. Embeddings come through the project's own cache.
 """
 
-from benchmarks.calibration import expected_loss, relevance_reliability
+from benchmarks.calibration import agent_memory, expected_loss, relevance_reliability
 from benchmarks.experiment import experiment_page, measure
 
 PAGE = experiment_page(
@@ -16,7 +16,7 @@ Unless a table says otherwise, these are public data sets and cosine similarity 
 the share of the top K results that the cut passes on: lower is better. δ is the largest loss that a cut is certified for. Every
 figure comes from queries that had no say in the cut, and from the functions that `taugate calibrate` calls. The line under each
 heading repeats the measurement.""",
-    sections={"expected": expected_loss, "reliability": relevance_reliability},
+    sections={"expected": expected_loss, "reliability": relevance_reliability, "memory": agent_memory},
     splits=1000,
 )
 

@@ -200,7 +200,7 @@ class PageRun:
         for command in commands:
             words = shlex.split(command, comments=True)
             if words[:2] == ["helm", "test"]:
-                assert self._helm["tests"]["key"]["existingSecret"], "the test of the chart needs a key"
+                assert self._helm["tests"]["key"], "the test of the chart needs a key"
             elif words[0] == "helm":
                 assert words[words.index("taugate") + 1] == "helm/taugate", command
                 files = [self._files[file] for option, file in itertools.pairwise(words) if option == "--values"]

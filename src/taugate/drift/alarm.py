@@ -103,11 +103,8 @@ class EDetectors:
     def growth(self, means: Float64, queries: int) -> tuple[Float64, Float64]:
         """Return mean and standard deviation of log L for blocks of independent queries, both of the shape of `logs`.
 
-        Exact for variables of 0 and 1, whose sum over a block is binomial; other variables vary less.
-
-        Args:
-            means: (V,) float64, the true means.
-            queries: Queries in a block.
+        Exact for variables of 0 and 1, whose sum over a block is binomial; other variables vary less. `means` is (V,)
+        float64, the true means.
         """
         mean = means[self._columns, None]
         ones = np.arange(queries + 1)
@@ -145,11 +142,9 @@ class Alarm:
     """The alarm of one signal with V variables.
 
     Attributes:
-        signal: Name of the signal.
         bounds: Bounds of the means of blocks.
         threshold: Natural logarithm of the evidence that raises the alarm, see `threshold`.
         handicap: Natural logarithm of how many times as much evidence is required, because its blocks are smaller.
-        on: Whether the alarm is on.
     """
 
     def __init__(self, signal: str, bounds: Bounds, wide: Bounds, threshold: float, handicap: float = 0.0) -> None:
@@ -226,11 +221,7 @@ class Alarm:
         }
 
     def restore(self, packed: Mapping[str, NDArray[Any]]) -> None:
-        """Take over a state from `pack`.
-
-        Raises:
-            ValueError: If it is not one; the alarm is then unchanged.
-        """
+        """Take over a state from `pack`; raises ValueError if it is not one; the alarm is then unchanged."""
         expected = self.pack()
         if (
             {*packed} != {*expected}

@@ -34,31 +34,20 @@ _LARGEST = 16 * BLOCK  # a change that lasts longer than 1,600 queries is not a 
 
 @dataclass(frozen=True, slots=True)
 class Fifth:
-    """A complete fifth of a block.
+    """A complete fifth of a block."""
 
-    Attributes:
-        row: Row of its last query in the batch.
-        mean: (V,) float64 means.
-        queries: Number of distinct queries.
-        block: (V,) float64 means of the whole block if this is its last fifth, else None.
-    """
-
-    row: int
-    mean: Float64
+    row: int  # row of its last query in the batch
+    mean: Float64  # (V,) means
     queries: int
-    block: Float64 | None
+    block: Float64 | None  # (V,) means of the whole block if this is its last fifth, else None
 
 
 class Blocks:
-    """Collects queries into blocks, fifth by fifth.
-
-    Attributes:
-        size: Distinct queries in a block; may be set between two blocks.
-    """
+    """Collects queries into blocks, fifth by fifth."""
 
     def __init__(self, neutral: Float64, size: int = BLOCK) -> None:
         """Collect V variables, whose means at calibration are `neutral`, (V,) float64."""
-        self.size = size
+        self.size = size  # distinct queries in a block; may be set between two blocks
         self._neutral = neutral
         self._recent: deque[dict[int, int]] = deque()  # how often each query of a block was sent
         self._counts: dict[int, int] = {}  # the same in all recent blocks
@@ -70,10 +59,8 @@ class Blocks:
     def feed(self, keys: Keys, values: Float64, first_row: int = 0) -> Iterator[Fifth]:
         """Add n queries in their order; yields every fifth that they complete.
 
-        Args:
-            keys: (n,) uint64, equal for equal queries.
-            values: (n, V) float64 variables in 0…1.
-            first_row: Row of the first query in the batch.
+        `keys` are (n,) uint64, equal for equal queries; `values` (n, V) float64 variables in 0…1; `first_row` is the
+        row of the first query in the batch.
         """
         new: list[int] = []  # rows of queries that the block did not hold
         lighter: list[tuple[int, float]] = []  # new rows with a weight below 1
@@ -152,11 +139,7 @@ class Blocks:
         }
 
     def restore(self, packed: Mapping[str, NDArray[Any]]) -> None:
-        """Take over a state from `pack`.
-
-        Raises:
-            ValueError: If it is not one; the blocks are then unchanged.
-        """
+        """Take over a state from `pack`; raises ValueError if it is not one; the blocks are then unchanged."""
         if not _is_valid(packed, len(self._neutral)):
             raise ValueError("not the state of blocks")
         ends = packed["lengths"].cumsum()
@@ -208,10 +191,7 @@ def autocorrelation_time(series: Float64) -> float:
     """Return the integrated autocorrelation time of a series in its steps, at least 1.
 
     It is summed over lags by Geyer's initial positive sequence ("Practical Markov chain Monte Carlo", Statistical
-    Science 7, 1992).
-
-    Args:
-        series: (n, V) float64; the V variables are pooled.
+    Science 7, 1992). `series` is (n, V) float64; the V variables are pooled.
     """
     centred = series - series.mean(axis=0)
     variance = float((centred**2).sum())
@@ -256,11 +236,7 @@ class BlockSize:
         return {"steps": np.array(self._steps).reshape(-1, len(self._sum)), "rest": np.append(self._sum, self._count)}
 
     def restore(self, packed: Mapping[str, NDArray[Any]]) -> None:
-        """Take over a state from `pack`.
-
-        Raises:
-            ValueError: If it is not one; the block size is then unchanged.
-        """
+        """Take over a state from `pack`; raises ValueError if it is not one; the block size is then unchanged."""
         variables = len(self._sum)
         if {*packed} != {"steps", "rest"} or any(
             array.dtype != np.float64 or not np.isfinite(array).all() for array in packed.values()

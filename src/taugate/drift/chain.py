@@ -46,25 +46,16 @@ Head = tuple[int, str]  # the number of a chain's lines, and the digest of its l
 
 @dataclass(slots=True)
 class _LogState:
-    """What is known of a log.
+    """What is known of a log."""
 
-    Attributes:
-        file: Inode of the log.
-        end: Its size up to which its lines are state.
-        chains: The last lines of open chains, by name: those with a line since the root before the last one.
-        named: Those that the last root names.
-        root: Digest of the last root; empty before the first.
-        order: Digest of the lines since the last root, in their order.
-        at: Unix time of the last root.
-    """
-
-    file: int = 0
-    end: int = 0
+    file: int = 0  # inode of the log
+    end: int = 0  # its size up to which its lines are state
+    # The last lines of open chains, by name: those with a line since the root before the last one.
     chains: dict[str, Head] = field(default_factory=dict)
-    named: dict[str, Head] = field(default_factory=dict)
-    root: str = ""
-    order: str = ""
-    at: float = 0.0
+    named: dict[str, Head] = field(default_factory=dict)  # those that the last root names
+    root: str = ""  # digest of the last root; empty before the first
+    order: str = ""  # digest of the lines since the last root, in their order
+    at: float = 0.0  # Unix time of the last root
 
     def add(self, line: bytes) -> None:
         """Take in a line that is in the log; one that a killed process cut off says nothing."""
@@ -161,27 +152,19 @@ class Chain:
 
 @dataclass(slots=True)
 class VerifiedLog:
-    """What a chained log holds.
-
-    Attributes:
-        lines: Number of its chained lines.
-        unsealed: Number of those after the last root, of which the last ones could be missing.
-        cut: Number of lines that a killed process did not finish.
-        roots: Digests of its roots, in their order.
-    """
+    """What a chained log holds."""
 
     lines: int = 0
-    unsealed: int = 0
-    cut: int = 0
-    roots: list[str] = field(default_factory=list)
+    unsealed: int = 0  # number of those after the last root, of which the last ones could be missing
+    cut: int = 0  # number of lines that a killed process did not finish
+    roots: list[str] = field(default_factory=list)  # digests of its roots, in their order
 
 
 def verify_log(paths: Sequence[Path], trusted: TrustedKeys | None = None) -> VerifiedLog:
     """Check the chains and roots of a log, whose files are in the order in which they were written.
 
-    Raises:
-        LogChanged: If a line is missing, changed, added or moved; names the first place where that shows.
-        InputError: If a file cannot be read, or has no chained line.
+    Raises LogChanged if a line is missing, changed, added or moved; names the first place where that shows. Raises
+    InputError if a file cannot be read, or has no chained line.
     """
     state, verified, changed = _LogState(), VerifiedLog(), set[str]()
     for path in paths:

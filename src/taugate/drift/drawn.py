@@ -104,8 +104,7 @@ class DrawnLog:
     def follow(self) -> None:
         """Read what was appended since the last call; lines that are not of this log are left out.
 
-        Raises:
-            OSError: If the file cannot be read.
+        Raises OSError if the file cannot be read.
         """
         try:
             descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
@@ -146,9 +145,7 @@ class DrawnLog:
     def waiting(self, *, model: bool, directed: bool = False) -> Iterator[DrawnQuery]:
         """Yield the queries that are to be judged, the oldest first.
 
-        Args:
-            model: Whether the endpoint judges.
-            directed: Whether the endpoint chooses those that people judge.
+        `model`: the endpoint judges; `directed`: the endpoint chooses those that people judge.
         """
         for query_id, query in self.queries.items():
             of_model = self._verdicts.get((query_id, True))
@@ -165,10 +162,8 @@ class DrawnLog:
 def replay_loss(query_logs: Iterable[Path], release: str, limit: float | None) -> tuple[LiveLoss, int | None] | None:
     """Return the live loss by the logs of drawn queries beside query logs; None if these have no judgements.
 
-    With it, the number of people's judgements after which the lower bound passed the limit; None if it did not.
-
-    Raises:
-        OSError: If a file cannot be read.
+    With it, the number of people's judgements after which the lower bound passed the limit; None if it did not. Raises
+    OSError if a file cannot be read.
     """
     parts: list[JudgedDraws] = []
     for path in map(drawn_log, query_logs):

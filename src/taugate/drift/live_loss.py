@@ -145,9 +145,8 @@ class LiveLoss:
     def __init__(self, limit: float | None, *, model: bool = False) -> None:
         """Start without judgements.
 
-        Args:
-            limit: Promised limit of lost answers, as a share of the answerable queries; None if nothing is certified.
-            model: Whether a language model judges as well.
+        `limit` is that of lost answers, as a share of the answerable queries; None if nothing is certified. `model`: a
+        language model judges as well.
         """
         self.limit = limit
         level = _LEVEL * (_OF_PEOPLE if model else 1)

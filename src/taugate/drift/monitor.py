@@ -59,16 +59,13 @@ class _State(Protocol):
 
 
 class Stream(Generic[Sample]):
-    """Signals computed from one stream of queries, or of judgements, in the same blocks, with an alarm for each.
-
-    Attributes:
-        columns: For each signal, the slice of its variables in a block's means.
-    """
+    """Signals computed from one stream of queries, or of judgements, in the same blocks, with an alarm for each."""
 
     def __init__(self, signals: list[Signal[Sample]], alarms: list[Alarm], block: int, *, auto: bool = False) -> None:
         self.signals, self.alarms = signals, alarms
         means = [signal.means for signal in signals]
         ends = np.cumsum([len(mean) for mean in means]).tolist()
+        # For each signal, the slice of its variables in a block's means.
         self.columns = [slice(end - len(mean), end) for end, mean in zip(ends, means, strict=True)]
         self._auto = BlockSize(ends[-1]) if auto else None
         self.blocks = Blocks(np.concatenate(means), block)
@@ -100,11 +97,7 @@ class Stream(Generic[Sample]):
         return {f"{name}.{key}": array for name, part in self._parts().items() for key, array in part.pack().items()}
 
     def restore(self, packed: Mapping[str, NDArray[Any]]) -> None:
-        """Replace the state with one from `pack`.
-
-        Raises:
-            ValueError: If `packed` is not a state of these signals.
-        """
+        """Replace the state with one from `pack`; raises ValueError if `packed` is not a state of these signals."""
         if {*packed} != {*self.pack()} or (self._auto is None and packed["blocks.size"].tolist() != [self.blocks.size]):
             raise ValueError("not the state of these signals")
         for name, part in self._parts().items():
@@ -113,13 +106,7 @@ class Stream(Generic[Sample]):
 
 
 class Monitor:
-    """The alarms of one release.
-
-    Attributes:
-        threshold: Natural logarithm of the evidence that raises an alarm.
-        queries: Signals and alarms of queries.
-        feedback: Signal and alarm of judged replies.
-    """
+    """The alarms of one release."""
 
     def __init__(
         self,
@@ -135,9 +122,11 @@ class Monitor:
         self._rules, self._reference, self._theta = rules, reference, theta
         signals, quality = query_signals(reference, theta), quality_signal(reference)
         *query_alarms, quality_alarm = alarms_of([*signals, quality], rules, ordinary)
+        # Natural logarithm of the evidence that raises an alarm.
         self.threshold = quality_alarm.threshold  # the same for all alarms
+        # Signals and alarms of queries.
         self.queries = Stream(signals, query_alarms, rules.smallest_block, auto=rules.block == "auto")
-        self.feedback = Stream([quality], [quality_alarm], rules.judged_block)
+        self.feedback = Stream([quality], [quality_alarm], rules.judged_block)  # signal and alarm of judged replies
 
     @property
     def alarms(self) -> list[Alarm]:
@@ -180,8 +169,8 @@ class Monitor:
     def restore(self, packed: bytes) -> None:
         """Replace the state with one from `pack`.
 
-        Raises:
-            ValueError: If `packed` is not a state of this monitor, which must then be restored again before it is used.
+        Raises ValueError if `packed` is not a state of this monitor, which must then be restored again before it is
+        used.
         """
         try:
             arrays = load(packed)
@@ -225,8 +214,7 @@ class Baseline(BaseModel):
     def learn(cls, release: str, queries: Observations, monitor: Monitor) -> Self:
         """Learn the baseline of a release from its query log, with a new monitor that has the settings of the service.
 
-        Raises:
-            InputError: If the log has too few days or too few blocks.
+        Raises InputError if the log has too few days or too few blocks.
         """
         stream = monitor.queries
         means = [result.fifth.block for result in monitor.process(queries) if result.fifth.block is not None]
@@ -259,8 +247,7 @@ class Baseline(BaseModel):
     def save(self, path: Path) -> None:
         """Write the file atomically.
 
-        Raises:
-            OSError: If the file cannot be written. An earlier file is then unchanged.
+        Raises OSError if the file cannot be written. An earlier file is then unchanged.
         """
         sealed = _BaselineFile(baseline=self, sha256=self.digest)
         with staging_folder(path.parent, STAGING_PREFIX) as staging:
@@ -284,8 +271,7 @@ class _BaselineFile(BaseModel):
 def load_baseline(path: Path, release: str, monitor: Monitor) -> Baseline:
     """Read a file that `Baseline.save` wrote for a release, with the signals of its monitor.
 
-    Raises:
-        InputError: If the file cannot be read, is damaged, or does not fit.
+    Raises InputError if the file cannot be read, is damaged, or does not fit.
     """
     remedy = "make it again with `taugate drift baseline`"
     try:

@@ -54,21 +54,13 @@ class _Question:
 
 @dataclass(frozen=True, slots=True)
 class QuestionGroup:
-    """Unusual questions that share a word.
+    """Unusual questions that share a word."""
 
-    Attributes:
-        question: The one that is least like the calibration.
-        word: Word that all of them have and that is rare elsewhere; None if the question has none.
-        count: How often they were asked.
-        since: Unix time at which the first of them was asked.
-        best: Best similarity of `question`.
-    """
-
-    question: str
-    word: str | None
-    count: int
-    since: float
-    best: float
+    question: str  # the one that is least like the calibration
+    word: str | None  # word that all of them have and that is rare elsewhere; None if the question has none
+    count: int  # how often they were asked
+    since: float  # Unix time at which the first of them was asked
+    best: float  # best similarity of `question`
 
 
 class _WordShares:
@@ -96,10 +88,8 @@ class NewQuestions:
     def __init__(self, usual: UsualRange, calibration: Sequence[str] = (), passages: Iterable[str] = ()) -> None:
         """Start without traffic.
 
-        Args:
-            usual: Best similarities of the calibration.
-            calibration: Questions of the calibration, which are never new.
-            passages: Texts of documents, or of a sample of them.
+        `usual` are best similarities, `calibration` its questions, which are never new, `passages` a sample of the
+        documents.
         """
         self.usual = usual
         self._unusual: dict[str, _Question] = {}
@@ -109,11 +99,7 @@ class NewQuestions:
     def add(self, text: str, at: float, best: float, *, is_new: bool) -> None:
         """Add a question that was asked at a Unix time.
 
-        Args:
-            text: The question.
-            at: Unix time.
-            best: Its best similarity.
-            is_new: Whether it was asked under an alarm; others only show which words are ordinary.
+        `is_new`: it was asked under an alarm; others only show which words are ordinary.
         """
         if not is_new:
             self._ordinary.add(text)
@@ -147,11 +133,9 @@ class NewQuestions:
         return sorted(groups, key=lambda group: (-group.count, -self.usual.distance(group.best)))
 
     def _new_words(self, questions: Iterable[set[str]]) -> dict[str, float]:
-        """Return the words that are rare elsewhere, with the logarithm of how many times as frequent they are here.
-
-        That times the number of questions is the log-likelihood by which corpora are compared (Dunning, Accurate
-        methods for the statistics of surprise and coincidence, 1993), but for the term of the words that are missing.
-        """
+        """Return the words that are rare elsewhere, with the logarithm of how many times as frequent they are here."""
+        # That times the number of questions is the log-likelihood by which corpora are compared (Dunning, Accurate
+        # methods for the statistics of surprise and coincidence, 1993), but for the term of the words that are missing.
         questions = list(questions)
         counts = Counter(word for question in questions for word in question if _names(word))
         shares = {word: max(self._share(word), 1e-9) for word in counts}

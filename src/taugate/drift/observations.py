@@ -18,15 +18,10 @@ _TYPES: Mapping[str, DTypeLike] = {"at": np.float64, "key": np.uint64}
 
 @dataclass(frozen=True)
 class Columns:
-    """Columns with a row for each of n queries or judgements.
+    """Columns with a row for each of n queries or judgements."""
 
-    Attributes:
-        at: (n,) float64 Unix times in seconds, none earlier than the one before it.
-        key: (n,) uint64, equal if the same query or judgement is sent again.
-    """
-
-    at: Float64
-    key: Keys
+    at: Float64  # (n,) Unix times in seconds, none earlier than the one before it
+    key: Keys  # (n,) uint64, equal if the same query or judgement is sent again
 
     def __len__(self) -> int:
         return len(self.at)
@@ -53,19 +48,12 @@ class Columns:
 
 @dataclass(frozen=True)
 class Observations(Columns):
-    """Observations of n queries. K is the number of results that the release was calibrated at.
+    """Observations of n queries. K is the number of results that the release was calibrated at."""
 
-    Attributes:
-        top: (n, K) float32 similarities of the top-K before the cut, best first.
-        random: (n, r) float32 similarities with random documents.
-        kept: (n,) float32, how many of the K the calibrated threshold keeps.
-        components: (n, C) float32 mean scores of the C components of a retriever among the K; C = 0 without any.
-    """
-
-    top: Float32
-    random: Float32
-    kept: Float32
-    components: Float32
+    top: Float32  # (n, K) similarities of the top-K before the cut, best first
+    random: Float32  # (n, r) similarities with random documents
+    kept: Float32  # (n,) how many of the K the calibrated threshold keeps
+    components: Float32  # (n, C) mean scores of the C components of a retriever among the K; C = 0 without any
 
 
 def calibration_observations(reference: Reference) -> Observations:
@@ -78,15 +66,10 @@ def calibration_observations(reference: Reference) -> Observations:
 
 @dataclass(frozen=True)
 class Judgements(Columns):
-    """Judgements that shown documents are relevant, the first of each reply.
+    """Judgements that shown documents are relevant, the first of each reply."""
 
-    Attributes:
-        correct: (n,) float32 similarities of the queries with these documents.
-        weight: (n,) float32 inverse probabilities that the reply shows the document: 1 if the policy keeps it.
-    """
-
-    correct: Float32
-    weight: Float32
+    correct: Float32  # (n,) similarities of the queries with these documents
+    weight: Float32  # (n,) inverse probabilities that the reply shows the document: 1 if the policy keeps it
 
 
 @dataclass(frozen=True)
@@ -95,12 +78,9 @@ class JudgedReplies(Columns):
 
     It is known as soon as one of them is judged relevant, or all are judged irrelevant. If some are judged irrelevant,
     one of the others may be relevant, so the reply does not count.
-
-    Attributes:
-        relevant: (n,) float32, 1 if a kept result is relevant, else 0.
     """
 
-    relevant: Float32
+    relevant: Float32  # (n,) 1 if a kept result is relevant, else 0
 
 
 def hashed(text: str) -> str:

@@ -54,55 +54,37 @@ class ShownResult:
 
 @dataclass(slots=True, kw_only=True)
 class _Line:
-    """What the lines of queries and of judgements have in common.
-
-    Attributes:
-        at: Unix time in seconds.
-        key: Name of the API key that sent the query, or the judgement; None without keys.
-        collection: Name of the data set of the release.
-        release: Id of the release.
-        stage: Stage that ranked the results; None if the release has one.
-        not_comparable: Why the reply cannot be compared with the calibration; None if it can. `parse` guesses it for
-            queries of earlier versions.
-    """
+    """What the lines of queries and of judgements have in common."""
 
     v: Literal[2] = 2
-    at: _Time
-    key: _Text | None
-    collection: _Text
-    release: _Text
-    stage: Stage | None = None
+    at: _Time  # Unix time in seconds
+    key: _Text | None  # name of the API key that sent the query, or the judgement; None without keys
+    collection: _Text  # name of the data set of the release
+    release: _Text  # id of the release
+    stage: Stage | None = None  # stage that ranked the results; None if the release has one
+    # Why the reply cannot be compared with the calibration; None if it can. `parse` guesses it for queries of earlier
+    # versions.
     not_comparable: NotComparable | None = None
 
 
 @dataclass(slots=True, kw_only=True)
 class LoggedQuery(_Line):
-    """A line for an answered query.
+    """A line for an answered query."""
 
-    Attributes:
-        query_id: Id of the reply.
-        query: Text of the query, or 16 hexadecimal digits if the service writes no texts.
-        filter: Filter of the request, as JSON, or its hash if the service writes no texts; without the key's filter.
-        k: Number of results considered.
-        threshold: Threshold of the request, used instead of the calibrated one.
-        group_by: Grouping of the request.
-        kept: How many of the calibration's K results the policy keeps.
-        topk: Similarities of the calibration's K results, best first. Empty if they are not comparable.
-        random: Similarities with random documents. Empty if `topk` is, or if the release has no documents.
-        components: Mean scores of the retriever's components among these K results. Empty without any, or if `topk` is.
-        shown: The results in the reply, in its order.
-    """
-
-    query_id: _Text
-    query: _Text
+    query_id: _Text  # id of the reply
+    query: _Text  # text of the query, or 16 hexadecimal digits if the service writes no texts
+    # Filter of the request, as JSON, or its hash if the service writes no texts; without the key's filter.
     filter: dict[str, Any] | _Text | None
-    k: _Rank
-    threshold: _Similarity | None
-    group_by: Literal["document"] | None
-    kept: _Count
+    k: _Rank  # number of results considered
+    threshold: _Similarity | None  # threshold of the request, used instead of the calibrated one
+    group_by: Literal["document"] | None  # grouping of the request
+    kept: _Count  # how many of the calibration's K results the policy keeps
+    # Similarities of the calibration's K results, best first. Empty if they are not comparable.
     topk: list[_Similarity]
+    # Similarities with random documents. Empty if `topk` is, or if the release has no documents.
     random: list[_Similarity]
-    shown: list[ShownResult]
+    shown: list[ShownResult]  # the results in the reply, in its order
+    # Mean scores of the retriever's components among these K results. Empty without any, or if `topk` is.
     components: list[_Similarity] = field(default_factory=list)
 
     @property
@@ -118,28 +100,19 @@ class LoggedQuery(_Line):
 
 @dataclass(slots=True, kw_only=True)
 class LoggedJudgement(_Line):
-    """A line for a judgement by a user.
+    """A line for a judgement by a user."""
 
-    Attributes:
-        query_id: Id of the judged reply, whose own line has the text; None if the judgement names the query itself.
-        query: Text or hash of the query if there is no query_id, else None.
-        document_id: Id of the passage.
-        relevant: Whether it answers the query.
-        rank: Rank among the results, from 1, None if unknown.
-        score: Similarity with the query.
-        kept: Whether the policy keeps the passage; False for one that is shown for another reason.
-        of: Number of results of the reply that the policy keeps; 0 in lines of earlier versions.
-        query_hash: Hash of the query, also if there is a query_id; None in lines of earlier versions.
-    """
-
+    # Id of the judged reply, whose own line has the text; None if the judgement names the query itself.
     query_id: _Text | None
-    query: _Text | None
-    document_id: _Text
-    relevant: Annotated[bool, Field(strict=True)]
-    rank: _Rank | None
+    query: _Text | None  # text or hash of the query if there is no query_id, else None
+    document_id: _Text  # id of the passage
+    relevant: Annotated[bool, Field(strict=True)]  # whether it answers the query
+    rank: _Rank | None  # rank among the results, from 1, None if unknown
     score: _Similarity
+    # Whether the policy keeps the passage; False for one that is shown for another reason.
     kept: Annotated[bool, Field(strict=True)] = False
-    of: _Count = 0
+    of: _Count = 0  # number of results of the reply that the policy keeps; 0 in lines of earlier versions
+    # Hash of the query, also if there is a query_id; None in lines of earlier versions.
     query_hash: Annotated[str, Field(strict=True, pattern=_HASHED)] | None = None
 
     @property
@@ -176,10 +149,8 @@ def hashed_filter(query_filter: dict[str, Any]) -> str:
 def read_query_log(paths: Sequence[Path]) -> Iterator[LogLine]:
     """Yield the lines of logs, in the order of the files.
 
-    An invalid last line without a line break is skipped: the service is writing it, or was killed while writing.
-
-    Raises:
-        InputError: If a file is missing or named twice, or a line is of an earlier version or not of a query log.
+    An invalid last line without a line break is skipped: the service is writing it, or was killed while writing. Raises
+    InputError if a file is missing or named twice, or a line is of an earlier version or not of a query log.
     """
     for path in paths:
         if path.suffix in _NO_LOGS:
@@ -204,9 +175,7 @@ def read_query_log(paths: Sequence[Path]) -> Iterator[LogLine]:
 def parse(line: bytes) -> LoggedQuery | LoggedJudgement:
     """Parse one line.
 
-    Raises:
-        ValueError: If it is not of a query log.
-        InputError: If it is of an earlier version.
+    Raises ValueError if it is not of a query log. Raises InputError if it is of an earlier version.
     """
     try:
         record = orjson.loads(line)
@@ -233,10 +202,8 @@ def parse(line: bytes) -> LoggedQuery | LoggedJudgement:
 
 
 def _guessed(value: Callable[[str], object]) -> dict[str, NotComparable | None]:
-    """Return the reason for a line of an earlier version, which lists no similarities of a query within a filter.
-
-    Its K is not known, so what it says of a request for more results is used.
-    """
+    """Return the reason for a line of an earlier version, which lists no similarities of a query within a filter."""
+    # Its K is not known, so what it says of a request for more results is used.
     applies = {
         NotComparable.UNREADABLE: value("unreadable"),
         NotComparable.TRUNCATED: value("truncated"),
@@ -250,8 +217,7 @@ def _guessed(value: Callable[[str], object]) -> dict[str, NotComparable | None]:
 def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """Yield the number, from 1, and the bytes of each line.
 
-    Raises:
-        InputError: If the file cannot be read, or a line is too long.
+    Raises InputError if the file cannot be read, or a line is too long.
     """
     try:
         with path.open("rb") as file:

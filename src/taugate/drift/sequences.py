@@ -61,19 +61,13 @@ class Outcome(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """A query that was drawn to be judged, with what the traffic since the draw before has predicted.
+    """A query that was drawn to be judged, with what the traffic since the draw before has predicted."""
 
-    Attributes:
-        cluster: Equal for queries that count as one.
-        scale: Weight of the draw: the smallest probability over its own one, at most 1.
-        predicted: Prediction for the query, for each share.
-        since: Sums of the predictions since the last draw, this one included, for each share; scaled by the smallest
-            probability, so that they compare with the weight.
-    """
-
-    cluster: int
-    scale: float
-    predicted: tuple[Outcome, ...]
+    cluster: int  # equal for queries that count as one
+    scale: float  # weight of the draw: the smallest probability over its own one, at most 1
+    predicted: tuple[Outcome, ...]  # prediction for the query, for each share
+    # Sums of the predictions since the last draw, this one included, for each share; scaled by the smallest
+    # probability, so that they compare with the weight.
     since: tuple[Outcome, ...]
 
     def unit(self, share: int, judged: Outcome) -> Float64:

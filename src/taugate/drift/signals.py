@@ -60,17 +60,11 @@ Sample = TypeVar("Sample")  # Observations, or judged replies
 
 @dataclass(frozen=True)
 class Rules:
-    """When an alarm is raised.
+    """When an alarm is raised."""
 
-    Attributes:
-        smallest_effect: Cohen's h by which a mean must exceed the bounds of the calibration.
-        average_run_length: Distinct queries between false alarms, see `drift.alarm.threshold`.
-        block: Distinct queries in a block, or `auto` to adapt it to the length of bursts.
-    """
-
-    smallest_effect: float = MIN_EFFECT
-    average_run_length: float = AVERAGE_RUN_LENGTH
-    block: BlockRule = BLOCK
+    smallest_effect: float = MIN_EFFECT  # Cohen's h by which a mean must exceed the bounds of the calibration
+    average_run_length: float = AVERAGE_RUN_LENGTH  # distinct queries between false alarms, see `drift.alarm.threshold`
+    block: BlockRule = BLOCK  # distinct queries in a block, or `auto` to adapt it to the length of bursts
 
     @property
     def smallest_block(self) -> int:
@@ -89,10 +83,7 @@ DEFAULT_RULES = Rules()
 def overlap_thresholds(top_scores: Float32, rows: NDArray[np.int64], percentile: float) -> NDArray[np.float64]:
     """Return θ_j of each bootstrap j, (m,) float64: a percentile of the top-K similarities of its queries.
 
-    Args:
-        top_scores: (q, K) float32.
-        rows: (m, l) int64 positions of queries.
-        percentile: Percentile that is θ_j, 0…100.
+    `top_scores` are (q, K), `rows` (m, l) positions of queries; the percentile is in 0…100.
     """
     pooled = top_scores[rows].reshape(len(rows), -1)
     return np.percentile(pooled, percentile, axis=1).astype(np.float64)
@@ -101,11 +92,8 @@ def overlap_thresholds(top_scores: Float32, rows: NDArray[np.int64], percentile:
 def share_above(sample: Float32, thresholds: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the share of a sample strictly above each threshold, (m,) float64 in 0…1: 1 − ECDF.
 
-    With S_corr this is COE at each θ_j, with S_rand it is ROE.
-
-    Args:
-        sample: (s,) float32, s ≥ 1.
-        thresholds: (m,) float64.
+    With S_corr this is COE at each θ_j, with S_rand it is ROE. `sample` is (s,) float32, s ≥ 1; `thresholds` is (m,)
+    float64.
     """
     below_or_equal = np.searchsorted(np.sort(sample).astype(np.float64), thresholds, side="right")
     return 1.0 - below_or_equal / len(sample)
@@ -113,17 +101,12 @@ def share_above(sample: Float32, thresholds: NDArray[np.float64]) -> NDArray[np.
 
 @dataclass(frozen=True)
 class LiveOverlap:
-    """COE and ROE of live traffic; each None if there are too few queries or judgements.
+    """COE and ROE of live traffic; each None if there are too few queries or judgements."""
 
-    Attributes:
-        coe: COE of documents that were judged relevant.
-        expected_coe: COE of the calibration's correct documents against the live θ, an estimate without judgements.
-        roe: ROE of random documents; also None if the service cannot score any.
-    """
-
-    coe: Interval | None
+    coe: Interval | None  # COE of documents that were judged relevant
+    # COE of the calibration's correct documents against the live θ, an estimate without judgements.
     expected_coe: Interval | None
-    roe: Interval | None
+    roe: Interval | None  # ROE of random documents; also None if the service cannot score any
 
 
 def live_overlap(
@@ -145,12 +128,10 @@ def live_overlap(
 
 
 def _coe(judged: Judgements, reference: Reference, thetas: Float64) -> Float64:
-    """Return COE at each θ, (m,) float64.
-
-    Users can judge only documents that are shown. Those score higher, so that judgements alone would give too high a
-    COE. Explored results stand for what is not shown, by their weights. Without any, its share and its similarities are
-    taken from the calibration.
-    """
+    """Return COE at each θ, (m,) float64."""
+    # Users can judge only documents that are shown. Those score higher, so that judgements alone would give too high a
+    # COE. Explored results stand for what is not shown, by their weights. Without any, its share and its similarities
+    # are taken from the calibration.
     if (judged.weight > 1).any():
         above = np.array([judged.weight[judged.correct > theta].sum() for theta in thetas], dtype=np.float64)
         return above / float(judged.weight.sum())
@@ -209,9 +190,7 @@ def cohens_h(share: Float64, reference: Float64) -> Float64:
 def shifted(reference: Float64, effects: Float64 | float) -> Float64:
     """Return the shares that are an effect away from a reference, limited to 0…1.
 
-    Args:
-        reference: Shares in 0…1.
-        effects: Cohen's h, negative for a smaller share.
+    `effects` are Cohen's h, negative for a smaller share.
     """
     return np.sin(np.clip(np.arcsin(np.sqrt(reference)) + effects / 2, 0, np.pi / 2)) ** 2
 
@@ -237,21 +216,14 @@ class Bounds(NamedTuple):
 
 @dataclass(frozen=True)
 class Signal(Generic[Sample]):
-    """A signal with V variables.
+    """A signal with V variables."""
 
-    Attributes:
-        name: Name in the metrics.
-        variables: Computes the variables of n observations, (n, V) float64 in 0…1.
-        means: (V,) float64, the means at calibration.
-        queries: Number of calibration queries behind the means.
-        judged: Whether it is of judged replies, whose blocks are smaller. Only a lower mean of them is drift: the qrels
-            of a calibration may lack relevant documents, and users may be readier to judge what helps them.
-    """
-
-    name: str
-    variables: Callable[[Sample], Float64]
-    means: Float64
-    queries: int
+    name: str  # name in the metrics
+    variables: Callable[[Sample], Float64]  # computes the variables of n observations, (n, V) float64 in 0…1
+    means: Float64  # (V,) the means at calibration
+    queries: int  # number of calibration queries behind the means
+    # Whether it is of judged replies, whose blocks are smaller. Only a lower mean of them is drift: the qrels of a
+    # calibration may lack relevant documents, and users may be readier to judge what helps them.
     judged: bool = False
 
     @property

@@ -27,17 +27,11 @@ DEPTH = 10  # depth of NDCG in the query embeddings paper and in BEIR
 
 @dataclass(frozen=True)
 class RankingOutcomes:
-    """Accuracy@K and NDCG@10 of each of q queries.
+    """Accuracy@K and NDCG@10 of each of q queries."""
 
-    Attributes:
-        accuracy: (q,) float64, 0 or 1.
-        ndcg: (q,) float64, in 0…1.
-        ids: Ids of the queries; empty if they are not known.
-    """
-
-    accuracy: PerQuery
-    ndcg: PerQuery
-    ids: tuple[str, ...] = ()
+    accuracy: PerQuery  # (q,) 0 or 1
+    ndcg: PerQuery  # (q,) in 0…1
+    ids: tuple[str, ...] = ()  # ids of the queries; empty if they are not known
 
     def shifted(self, before: Self, after: Self) -> Self:
         """Add the change from `before` to `after`, two outcomes of the same q queries, query by query."""
@@ -47,22 +41,16 @@ class RankingOutcomes:
 
 @dataclass(frozen=True)
 class GateCandidate:
-    """A candidate that may replace the baseline: a cheaper one, or an adapted encoder.
-
-    Attributes:
-        name: Name in the record.
-        kind: "lexical", "precision", "projection", "index" or "adaptation".
-        outcomes: Outcomes for the queries of the baseline.
-        gain: Savings by name: bytes per document, milliseconds, queries per second.
-        processor: Instructions of the processor that the gain was measured with, None if they do not matter.
-        exact: Whether it is proven to return what the search that it replaces returns, so that no test is needed.
-    """
+    """A candidate that may replace the baseline: a cheaper one, or an adapted encoder."""
 
     name: str
-    kind: str
+    kind: str  # "lexical", "precision", "projection", "index" or "adaptation"
     outcomes: RankingOutcomes
+    # Savings by name: bytes per document, milliseconds, queries per second.
     gain: dict[str, float] = field(default_factory=dict)
+    # Instructions of the processor that the gain was measured with, None if they do not matter.
     processor: str | None = None
+    # Whether it is proven to return what the search that it replaces returns, so that no test is needed.
     exact: bool = False
 
 
@@ -77,14 +65,9 @@ def judge(
 ) -> list[GateRecord]:
     """Test candidates of one kind together, and return their records in order.
 
-    Args:
-        baseline: Outcomes of q queries by exact, unprojected float32 search.
-        candidates: Candidates with their outcomes of the same q queries.
-        units: Sampling units of the q queries.
-        gate: Settings with the margin, by default MARGIN, and the confidence.
-        superior: Whether NDCG@10 has to be higher than the baseline's; the margin then applies to accuracy alone.
-        sequences: Lengths of the sequences that the candidates form, each tested in order until one is not accepted;
-            none if they have no order.
+    `baseline` is by exact, unprojected float32 search. `superior`: NDCG@10 has to be higher than the baseline's; the
+    margin then applies to accuracy alone. `sequences` are the lengths of the sequences that the candidates form, each
+    tested in order until one is not accepted; none if they have no order.
     """
     margin = MARGIN if gate.margin is None else gate.margin
     margins = (margin, 0.0 if superior else margin)  # of accuracy and of NDCG@10

@@ -32,22 +32,17 @@ def documents_phrase(documents: int) -> str:
 
 @dataclass(frozen=True)
 class SamplingUnits:
-    """Queries and their unit of independent sampling: a query, or all queries about one document.
+    """Queries and their unit of independent sampling: a query, or all queries about one document."""
 
-    Attributes:
-        clusters: (q,) cluster of each query.
-        design_effect: Design effect of all labelled queries, Σn² / Σn for clusters of n queries (Kish, Survey Sampling,
-            1965, with a correlation of 1), which is the upper limit. The correlation is not estimated from the losses:
-            losses are rare, and two losses on one document are seldom observed.
-        drawn: How the labels were drawn: "queries" one by one, in which case every query is a cluster, or "documents"
-            with all their queries. None if documents are assumed.
-        cap: Largest number of queries that a document counts for, None without a limit.
-    """
-
-    clusters: ClusterIds
+    clusters: ClusterIds  # (q,) cluster of each query
+    # Design effect of all labelled queries, Σn² / Σn for clusters of n queries (Kish, Survey Sampling, 1965, with a
+    # correlation of 1), which is the upper limit. The correlation is not estimated from the losses: losses are rare,
+    # and two losses on one document are seldom observed.
     design_effect: float
+    # How the labels were drawn: "queries" one by one, in which case every query is a cluster, or "documents" with all
+    # their queries. None if documents are assumed.
     drawn: Drawn | None = None
-    cap: int | None = None
+    cap: int | None = None  # largest number of queries that a document counts for, None without a limit
 
     @classmethod
     def from_clusters(cls, clusters: ClusterIds) -> Self:
@@ -62,9 +57,8 @@ class SamplingUnits:
     def capped(self, cap: int | Literal["auto"] | None) -> Self:
         """Limit how many queries a document counts for, so that no unseen document can lose more than the largest ones.
 
-        Args:
-            cap: Largest number; "auto" is the usual cap. None is the smallest number with which 98 % of the queries
-                count, and no cap if no document has more.
+        "auto" is the usual cap. None is the smallest number with which 98 % of the queries count, and no cap if no
+        document has more.
         """
         if cap == "auto":
             cap = self.usual_cap()
@@ -133,11 +127,8 @@ def intra_cluster_correlation(per_query: PerQuery, cluster_ids: ClusterIds) -> f
     (MSB − MSW) / (MSB + (m₀ − 1)·MSW), m₀ = (q − Σm²/q) / (c − 1) for c clusters of m queries (Donner 1986, Int. Stat.
     Rev. 54, 67; Donner and Klar, Design and Analysis of Cluster Randomization Trials in Health Research, 2000). 0
     without a repeated document. 1, the worst case, if it cannot be estimated because there is a single cluster or the
-    metric does not vary (every query is a hit): a cut still loses copies of one query together.
-
-    Args:
-        per_query: (q,) float64.
-        cluster_ids: (q,) clusters 0, 1, …, all used.
+    metric does not vary (every query is a hit): a cut still loses copies of one query together. `per_query` is (q,)
+    float64; `cluster_ids` is (q,) clusters 0, 1, …, all used.
     """
     sizes = np.bincount(cluster_ids)
     queries, count = len(cluster_ids), len(sizes)
@@ -157,11 +148,8 @@ def effective_sample_size(cluster_ids: ClusterIds, correlation: float) -> float:
     deff = 1 + (m̄ − 1)·ICC (Kish, Survey Sampling, 1965), with m̄ = Σm²/q, the mean over queries of their cluster's
     size (Eldridge, Ashby and Kerry 2006, Int. J. Epidemiol. 35, 1292, in terms of the sizes' variation). For clusters
     of one size m̄ is m₀ of the analysis of variance. If sizes differ, only m̄ gives the variance of a mean over
-    queries, Σ m·(1 + (m − 1)·ICC)·σ²/q²; m₀ is smaller and would promise too much.
-
-    Args:
-        cluster_ids: (q,) clusters 0, 1, …, all used.
-        correlation: ICC, in 0…1.
+    queries, Σ m·(1 + (m − 1)·ICC)·σ²/q²; m₀ is smaller and would promise too much. `cluster_ids` are (q,) clusters 0,
+    1, …, all used.
     """
     sizes = np.bincount(cluster_ids)
     size = float(sizes @ sizes) / len(cluster_ids)
@@ -175,13 +163,7 @@ def cluster_bootstrap(
 
     A bootstrap's value is a ratio, the sum of its metric over its number of queries, because clusters differ in size.
     Clusters are drawn, the queries inside them are not (Davison and Hinkley, Bootstrap Methods and their Application,
-    1997, §3.8).
-
-    Args:
-        per_query: (q,) float64.
-        cluster_ids: (q,) clusters 0, 1, …, all used.
-        rng: Generator of the draws.
-        bootstraps: Number of bootstraps.
+    1997, §3.8). `per_query` is (q,) float64; `cluster_ids` is (q,) clusters 0, 1, …, all used.
     """
     sizes, sums = np.bincount(cluster_ids), np.bincount(cluster_ids, per_query)
     ratios = np.empty(bootstraps)

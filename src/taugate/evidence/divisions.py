@@ -60,24 +60,16 @@ class DrawSettings(Protocol):
 
 @dataclass(frozen=True)
 class HoldoutSplit:
-    """Division of n answerable queries into calibration and held-out queries.
+    """Division of n answerable queries into calibration and held-out queries."""
 
-    Attributes:
-        calibration: Positions in file order, ascending.
-        heldout: Positions in file order, ascending; empty if h = 0. No query is in both parts.
-    """
-
-    calibration: Positions
-    heldout: Positions
+    calibration: Positions  # positions in file order, ascending
+    heldout: Positions  # positions in file order, ascending; empty if h = 0. No query is in both parts.
 
     @classmethod
     def draw(cls, rng: np.random.Generator, units: SamplingUnits, settings: DrawSettings) -> Self:
         """Divide by document if that is the unit and the rule divides by document, else by query.
 
-        Args:
-            rng: Generator of the draws that docs/calibration.md lists, before its first draw.
-            units: Sampling units of all n queries.
-            settings: Settings with the rule and the holdout.
+        `rng` is the generator of the draws that docs/calibration.md lists, before its first draw.
         """
         if not settings.rule.divides_by_document or units.unit == "query":
             return cls.by_query(rng, len(units.clusters), settings.holdout)
@@ -87,10 +79,7 @@ class HoldoutSplit:
     def by_query(cls, rng: np.random.Generator, queries: int, holdout: float) -> Self:
         """Hold out the last round(h·n) queries of a permutation; nothing is drawn if h = 0.
 
-        Args:
-            rng: Generator of the permutation.
-            queries: n.
-            holdout: h, in [0, 1).
+        n is `queries`, and h in [0, 1) is `holdout`.
         """
         if holdout == 0:
             return cls(np.arange(queries), np.arange(0))
@@ -102,12 +91,8 @@ class HoldoutSplit:
     def by_document(cls, rng: np.random.Generator, cluster_ids: ClusterIds, holdout: float) -> Self:
         """Hold out whole clusters, from the end of a permutation, until round(h·n) queries are held out.
 
-        At least one cluster is not held out.
-
-        Args:
-            rng: Generator of the permutation.
-            cluster_ids: (n,) cluster of each query, 0, 1, … by its first query.
-            holdout: h, in [0, 1).
+        At least one cluster is not held out. `cluster_ids` are (n,) clusters 0, 1, … by their first query; h in [0, 1)
+        is `holdout`.
         """
         if holdout == 0:
             return cls(np.arange(len(cluster_ids)), np.arange(0))
@@ -118,27 +103,16 @@ class HoldoutSplit:
 
 @dataclass(frozen=True)
 class QueryRoles:
-    """Calibration queries that fit a model, and those that do not and can certify its cuts.
+    """Calibration queries that fit a model, and those that do not and can certify its cuts."""
 
-    Attributes:
-        fit: Positions among the answerable queries, ascending.
-        not_fitting: Positions among the answerable queries, ascending; none of them is in `fit`.
-        clusters: (len(fit),) cluster of each query in `fit`; a cluster is a single query if queries are the unit.
-    """
-
-    fit: Positions
-    not_fitting: Positions
+    fit: Positions  # positions among the answerable queries, ascending
+    not_fitting: Positions  # positions among the answerable queries, ascending; none of them is in `fit`
+    # (len(fit),) cluster of each query in `fit`; a cluster is a single query if queries are the unit.
     clusters: ClusterIds
 
     @classmethod
     def assign(cls, calibration: Positions, units: SamplingUnits, seed: int) -> Self | None:
-        """Draw the roles; None with too few queries, or so few documents that a role has no query.
-
-        Args:
-            calibration: Positions of the calibration queries.
-            units: Sampling units of all answerable queries.
-            seed: Seed of the calibration.
-        """
+        """Draw the roles; None with too few queries, or so few documents that a role has no query."""
         if len(calibration) < MIN_CALIBRATING:
             return None
         roles = cls.draw(calibration, units, seed)
@@ -150,11 +124,6 @@ class QueryRoles:
 
         The separate generator `numpy.random.default_rng([seed, 1])` leaves the draws of docs/calibration.md unchanged.
         The first units of a permutation with 25 % of the queries fit.
-
-        Args:
-            calibration: Positions of the calibration queries.
-            units: Sampling units of all answerable queries.
-            seed: Seed of the calibration.
         """
         cluster_ids = units.clusters[calibration] if units.unit == "document" else np.arange(len(calibration))
         cluster_ids = np.unique(cluster_ids, return_inverse=True)[1]
@@ -166,8 +135,7 @@ class QueryRoles:
 def cluster_folds(cluster_ids: ClusterIds) -> Iterator[Fold]:
     """Yield five folds of whole clusters: every fifth cluster, by its number, is in the same fold.
 
-    Args:
-        cluster_ids: (q,) cluster of each query, numbered at random, so that every fifth cluster is a random sample.
+    `cluster_ids` is (q,) cluster of each query, numbered at random, so that every fifth cluster is a random sample.
     """
     for fold in range(CLUSTER_FOLDS):
         inside = cluster_ids % CLUSTER_FOLDS == fold
@@ -177,8 +145,7 @@ def cluster_folds(cluster_ids: ClusterIds) -> Iterator[Fold]:
 def random_folds(queries: int, folds: int, rng: np.random.Generator) -> Iterator[Fold]:
     """Yield the folds of a random partition of `queries` queries, drawn by `rng`.
 
-    Raises:
-        ValueError: If there are fewer queries than folds.
+    Raises ValueError if there are fewer queries than folds.
     """
     if queries < folds:
         raise ValueError(f"cannot divide {queries} queries into {folds} folds")

@@ -34,19 +34,12 @@ class _Settings:
 
 @dataclass(frozen=True)
 class DrawnEvidence:
-    """The queries of an evidence.json, as a release scored them and as its seed divides them.
-
-    Attributes:
-        scored: All labelled queries.
-        units: Sampling units of the answerable ones.
-        drawn: Their parts.
-        roles: None with too few queries.
-    """
+    """The queries of an evidence.json, as a release scored them and as its seed divides them."""
 
     scored: ScoredQueries
-    units: SamplingUnits
+    units: SamplingUnits  # sampling units of the answerable ones
     drawn: DrawnQueries
-    roles: QueryRoles | None
+    roles: QueryRoles | None  # None with too few queries
 
     @classmethod
     def of(cls, evidence: Any, manifest: ReleaseManifest, rule: ThresholdRule) -> Self:  # noqa: ANN401 (JSON)

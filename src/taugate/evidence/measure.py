@@ -31,29 +31,18 @@ PartName = Literal["calibration", "heldout"]
 
 @dataclass(frozen=True)
 class Resamples:
-    """Random choices for q queries.
+    """Random choices for q queries."""
 
-    Attributes:
-        rows: (m, l) query positions, 0…q − 1.
-        random_documents: (q,) document positions.
-        units: Sampling units of the q queries.
-        seed: Seed of the bootstraps by document.
-    """
-
-    rows: Rows
-    random_documents: NDArray[np.int64]
+    rows: Rows  # (m, l) query positions, 0…q − 1
+    random_documents: NDArray[np.int64]  # (q,) document positions
     units: SamplingUnits
-    seed: int
+    seed: int  # seed of the bootstraps by document
 
     @classmethod
     def draw(cls, rng: np.random.Generator, units: SamplingUnits, documents: int, settings: DrawSettings) -> Self:
         """Draw the bootstrap rows first, then a random document for each query (docs/calibration.md).
 
-        Args:
-            rng: Generator of the draws.
-            units: Sampling units of the q queries.
-            documents: N, the number of documents in the corpus.
-            settings: Settings with m, l and the seed.
+        N is `documents`.
         """
         queries = len(units.clusters)
         rows = rng.integers(0, queries, size=(settings.bootstraps, settings.sample_size))
@@ -77,37 +66,24 @@ class Resamples:
 
 @dataclass(frozen=True)
 class QueryPart:
-    """The calibration queries or the held-out ones.
+    """The calibration queries or the held-out ones."""
 
-    Attributes:
-        members: Positions of the part's q queries among the answerable ones, ascending.
-        resamples: Random choices for these queries.
-    """
-
-    members: Positions
+    members: Positions  # positions of the part's q queries among the answerable ones, ascending
     resamples: Resamples
 
 
 @dataclass(frozen=True)
 class DrawnQueries:
-    """The random choices that docs/calibration.md lists, all made once before anything is measured.
-
-    Attributes:
-        units: Sampling units of all answerable queries.
-        parts: "calibration" and, with a holdout, "heldout".
-    """
+    """The random choices that docs/calibration.md lists, all made once before anything is measured."""
 
     units: SamplingUnits
-    parts: dict[PartName, QueryPart]
+    parts: dict[PartName, QueryPart]  # "calibration" and, with a holdout, "heldout"
 
     @classmethod
     def draw(cls, units: SamplingUnits, documents: int, settings: DrawSettings) -> Self:
         """Draw the split, then the resamples of each part, from `numpy.random.default_rng(seed)`.
 
-        Args:
-            units: Sampling units of all answerable queries.
-            documents: N, the number of documents in the corpus.
-            settings: Settings of the calibration.
+        N is `documents`.
         """
         rng = np.random.default_rng(settings.seed)
         split = HoldoutSplit.draw(rng, units, settings)
@@ -130,13 +106,8 @@ def measure(
 ) -> MetricsRecord:
     """Measure all results of answerable queries, and the results that users get.
 
-    Args:
-        queries: q answerable queries, with all unanswerable ones.
-        random_scores: (q,) float32, S_rand; (0,) to leave out ROE.
-        draw: Resamples of the q queries.
-        kind: Kind of the policy.
-        threshold: Threshold of the policy's decision scores, None to keep everything.
-        overlap_percentile: Percentile of S_topK that gives θ, in 0…100.
+    `random_scores` are (q,) float32, S_rand; (0,) to leave out ROE. Without a threshold, everything is kept.
+    `overlap_percentile` is that of S_topK that gives θ, in 0…100.
     """
     judged = queries.judged
     thetas = overlap_thresholds(judged.top.scores, draw.rows, overlap_percentile)
@@ -156,10 +127,8 @@ def measure(
 
 
 def _overlap(scores: Float32, thetas: NDArray[np.float64], draw: Resamples) -> Estimate:
-    """Measure the share of (q,) scores above θ_j over the bootstraps j.
-
-    The interval by document is of the share of the θ_j that each score exceeds.
-    """
+    """Measure the share of (q,) scores above θ_j over the bootstraps j."""
+    # The interval by document is of the share of the θ_j that each score exceeds.
     by_query = Interval.of_bootstraps(share_above(scores, thetas))
     above = np.searchsorted(np.sort(thetas), scores, side="left") / len(thetas)
     return Estimate(**by_query.model_dump(), by_document=draw.by_document(above))
@@ -170,12 +139,9 @@ def abstention(
 ) -> Abstention:
     """Measure the share of queries without a result at the threshold, and how well the scores separate the two kinds.
 
-    Args:
-        answerable: (q, k) scores, of which one has to reach the threshold: the decision scores of a query's K results,
-            or the one score of the query as a whole.
-        hits: (q,) accuracy of uncut answerable queries.
-        unanswerable: (u, k) scores of the unanswerable queries.
-        threshold: None for no cut.
+    `answerable` are (q, k) and `unanswerable` (u, k) scores, of which one has to reach the threshold: the decision
+    scores of a query's K results, or the one score of the query as a whole. `hits` is (q,) accuracy of uncut answerable
+    queries.
     """
     empty = _empty_share(answerable, threshold)
     if not len(unanswerable):
@@ -197,11 +163,8 @@ def abstention_nauc(best: Float32, quality: NDArray[np.float64]) -> float | None
     The mean quality of the queries that are answered if a share of 0, .1 … .9 with the lowest best scores is not,
     between that of any order (0) and that of the order by quality (1): Gisserot-Boukhlef et al., "Towards Trustworthy
     Reranking: A Simple yet Effective Abstention Mechanism", TMLR 2024, arXiv 2402.12997, §4.2. As mteb computes it,
-    queries of one score count with their mean quality.
-
-    Args:
-        best: (q,) best score of each query.
-        quality: (q,) such as its NDCG.
+    queries of one score count with their mean quality. `best` is (q,) best score of each query; `quality` is (q,) such
+    as its NDCG.
     """
 
     def area(scores: NDArray[np.floating[Any]]) -> float:
@@ -226,11 +189,8 @@ def risk_coverage(best: Float32, right: NDArray[np.float64]) -> tuple[NDArray[np
     Coverage is the share of queries answered, risk the share of answered queries without a relevant document. Queries
     of equal score are answered together: all have the risk of the last one. The mean of the risk is the area under the
     curve (Geifman and El-Yaniv, "Selective Classification for Deep Neural Networks", NeurIPS 2017, §2; El-Yaniv and
-    Wiener, JMLR 2010).
-
-    Args:
-        best: (n,) best decision score of each query.
-        right: (n,) 1 if the query's results hold a relevant document, which is never so for an unanswerable query.
+    Wiener, JMLR 2010). `best` is (n,) best decision score of each query; `right` is (n,) 1 if the query's results hold
+    a relevant document, which is never so for an unanswerable query.
     """
     order = np.argsort(-best, kind="stable")
     answered = np.arange(1, len(best) + 1)

@@ -15,15 +15,10 @@ T = TypeVar("T")
 
 @plain_dataclass(frozen=True)
 class Advice:
-    """How to correct an invalid value; part of the field's annotation.
+    """How to correct an invalid value; part of the field's annotation."""
 
-    Attributes:
-        text: What to give instead.
-        option: The option on the command line, None for the one named after the field.
-    """
-
-    text: str
-    option: str | None = None
+    text: str  # what to give instead
+    option: str | None = None  # the option on the command line, None for the one named after the field
 
 
 def _file_name(split: str) -> str:

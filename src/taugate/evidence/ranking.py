@@ -20,15 +20,11 @@ Parents = NDArray[np.int32] | None
 
 @dataclass(frozen=True)
 class ResultDocuments:
-    """The documents of q queries' results, K each, in a corpus that has chunks.
+    """The documents of q queries' results, K each, in a corpus that has chunks."""
 
-    Attributes:
-        numbers: (q, K) int32, the position of the first chunk of each result's document.
-        labelled: (q, K), whether the qrels judge the result. If they name a document as a whole, only its best chunk
-            is the hit; its further chunks may or may not answer the query and are not labelled.
-    """
-
-    numbers: NDArray[np.int32]
+    numbers: NDArray[np.int32]  # (q, K) the position of the first chunk of each result's document
+    # (q, K), whether the qrels judge the result. If they name a document as a whole, only its best chunk is the hit;
+    # its further chunks may or may not answer the query and are not labelled.
     labelled: Mask
 
     def take(self, rows: NDArray[np.int64]) -> Self:
@@ -39,9 +35,8 @@ class ResultDocuments:
 def first_of_document(documents: NDArray[np.int32], shown: Mask) -> Mask:
     """Select the shown results that are the first of their document, (q, K).
 
-    Args:
-        documents: (q, K), equal numbers in a row for chunks of one document.
-        shown: (q, K), the results to consider.
+    `documents` is (q, K), equal numbers in a row for chunks of one document; `shown` is (q, K), the results to
+    consider.
     """
     order = np.argsort(documents, axis=1, kind="stable")  # by document, then by rank
     numbers, counted = np.take_along_axis(documents, order, axis=1), np.take_along_axis(shown, order, axis=1)
@@ -57,9 +52,7 @@ def first_of_document(documents: NDArray[np.int32], shown: Mask) -> Mask:
 def accuracy(grades: NDArray[np.int64], kept: NDArray[np.bool_]) -> NDArray[np.float64]:
     """Return 1.0 for each query with a kept relevant result in its top-K, else 0.0; (q,) float64.
 
-    Args:
-        grades: (q, K), as `grades_of` returns them.
-        kept: (q, K).
+    `grades` is (q, K), as `grades_of` returns them; `kept` is (q, K).
     """
     hits: NDArray[np.bool_] = np.any((grades >= 1) & kept, axis=1)
     return hits.astype(np.float64)
@@ -79,12 +72,9 @@ def ideal_dcg(grades: Collection[int], k: int) -> float:
 def ndcg(grades: NDArray[np.int64], kept: NDArray[np.bool_], ideal: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return NDCG@K of each query over its kept results, (q,) in 0…1.
 
-    Ranks are those of the uncut list; dropped results gain nothing.
-
-    Args:
-        grades: (q, K), best first, as `grades_of` returns them.
-        kept: (q, K), best first, at most one chunk of a document.
-        ideal: (q,), `ideal_dcg` of each query.
+    Ranks are those of the uncut list; dropped results gain nothing. `grades` is (q, K), best first, as `grades_of`
+    returns them; `kept` is (q, K), best first, at most one chunk of a document; `ideal` is (q,), `ideal_dcg` of each
+    query.
     """
     dcg: NDArray[np.float64] = np.where(kept, np.abs(grades), 0) @ discounts(grades.shape[1])
     return dcg / ideal
@@ -92,21 +82,13 @@ def ndcg(grades: NDArray[np.int64], kept: NDArray[np.bool_], ideal: NDArray[np.f
 
 @dataclass(frozen=True)
 class JudgedQueries:
-    """The results of q answerable queries, with their grades in the qrels.
+    """The results of q answerable queries, with their grades in the qrels."""
 
-    Attributes:
-        top: The (q, K) most similar passages.
-        grades: (q, K) int64, as `grades_of` returns them.
-        ideal: (q,) float64, DCG@K of a perfect ranking of documents.
-        correct: (q,) float32, S_corr, the similarity of the most similar relevant passage, retrieved or not.
-        documents: Documents of the results, None if every passage is a document.
-    """
-
-    top: Ranking
-    grades: NDArray[np.int64]
-    ideal: NDArray[np.float64]
-    correct: Float32
-    documents: ResultDocuments | None = None
+    top: Ranking  # the (q, K) most similar passages
+    grades: NDArray[np.int64]  # (q, K) as `grades_of` returns them
+    ideal: NDArray[np.float64]  # (q,) DCG@K of a perfect ranking of documents
+    correct: Float32  # (q,) S_corr, the similarity of the most similar relevant passage, retrieved or not
+    documents: ResultDocuments | None = None  # documents of the results, None if every passage is a document
 
     def __len__(self) -> int:
         return len(self.correct)
@@ -153,46 +135,29 @@ class JudgedQueries:
 
 @dataclass(frozen=True)
 class AnsweredQueries:
-    """Scores by which queries are answered or refused as a whole.
+    """Scores by which queries are answered or refused as a whole."""
 
-    Attributes:
-        answerable: (n,) float32.
-        unanswerable: (u,) float32.
-        threshold: A query is answered if its score is not below this threshold.
-        certified: Whether a certified loss includes queries that are refused. The threshold must not depend on the
-            queries that certify then.
-        fitted: Whether the threshold depends on the queries that fit the model of relevance, which then certify
-            nothing.
-        planned: The threshold before the certificate lowered it; None if it did not.
-    """
-
-    answerable: Float32
-    unanswerable: Float32
-    threshold: np.float32
+    answerable: Float32  # (n,)
+    unanswerable: Float32  # (u,)
+    threshold: np.float32  # a query is answered if its score is not below this threshold
+    # Whether a certified loss includes queries that are refused. The threshold must not depend on the queries that
+    # certify then.
     certified: bool = False
+    # Whether the threshold depends on the queries that fit the model of relevance, which then certify nothing.
     fitted: bool = False
-    planned: np.float32 | None = None
+    planned: np.float32 | None = None  # the threshold before the certificate lowered it; None if it did not
 
 
 @dataclass(frozen=True)
 class ScoredQueries:
-    """The results and scores of n answerable and u unanswerable queries.
-
-    Attributes:
-        judged: Answerable queries with their results.
-        unanswerable: Results of the unanswerable queries.
-        relevance: (n, K) float32 probabilities, None if no model could be fitted.
-        unanswerable_relevance: (u, K) float32 probabilities, None if no model could be fitted.
-        answering: None if no query is refused as a whole.
-        shares: Whether a share of the best score means something.
-    """
+    """The results and scores of n answerable and u unanswerable queries."""
 
     judged: JudgedQueries
     unanswerable: Ranking
-    relevance: Float32 | None
-    unanswerable_relevance: Float32 | None
-    answering: AnsweredQueries | None = None
-    shares: bool = True
+    relevance: Float32 | None  # (n, K) probabilities, None if no model could be fitted
+    unanswerable_relevance: Float32 | None  # (u, K) probabilities, None if no model could be fitted
+    answering: AnsweredQueries | None = None  # None if no query is refused as a whole
+    shares: bool = True  # whether a share of the best score means something
 
     @property
     def kinds(self) -> tuple[PolicyKind, ...]:
@@ -225,8 +190,7 @@ class ScoredQueries:
     def refusals(self) -> Float32:
         """Return decision scores by which queries are lost as ρ rises, (n, K) float32: ∞ if they are answered at ρ.
 
-        Raises:
-            ValueError: If no query is refused.
+        Raises ValueError if no query is refused.
         """
         if self.answering is None:
             raise ValueError("no query is refused")
@@ -266,14 +230,8 @@ class ScoredQueries:
         """Return the scores that decide whether a query gets any result, and the threshold they have to reach.
 
         This is the score of the query as a whole, k = 1. Without one, these are the decision scores of its K results,
-        of which one has to reach the threshold.
-
-        Args:
-            kind: Kind of the policy.
-            threshold: Threshold of the policy, None for no cut.
-
-        Returns:
-            (n, k) and (u, k) float32 of answerable and unanswerable queries, and the threshold.
+        of which one has to reach the threshold. Returns (n, k) and (u, k) float32 of answerable and unanswerable
+        queries, and the threshold.
         """
         if self.answering is None:
             return self.decisions(kind), self.unanswerable_decisions(kind), threshold

@@ -126,14 +126,9 @@ class ThresholdRule(Options):
         """Build the rule from command-line options (docs/thresholds.md); None is the same as a missing option.
 
         Without options the rule is that of the papers. A limit, a guarantee or another policy than similarity requests
-        a certified cut; tau is used as it is.
-
-        Args:
-            options: Fields by name; of max_loss all largest losses, the first in force, and of strata a field of the
-                metadata with the prefix `metadata.`.
-
-        Raises:
-            InputError: For an invalid value, or options that contradict each other.
+        a certified cut; tau is used as it is. Options are fields by name; of max_loss all largest losses, the first in
+        force, and of strata a field of the metadata with the prefix `metadata.`. Raises InputError for an invalid
+        value, or options that contradict each other.
         """
         given = {name: value for name, value in options.items() if value is not None}
         limits = [option_of(name) for name in _CERTIFYING if name in given]
@@ -174,11 +169,7 @@ class ThresholdRule(Options):
         metric: Metric,
         limits: Sequence[str],
     ) -> Self:
-        """Return the rule for a given threshold; `limits` names the given options that request a guarantee.
-
-        Raises:
-            InputError: For options that contradict each other, or a missing one.
-        """
+        """Return the rule for a given threshold; `limits` names the given options that request a guarantee."""
         if tau is None or policy is None or policy == "auto":
             option = "--method fixed" if tau is None else f"--tau {tau:g}"
             *first, last = get_args(ThresholdKind)
@@ -246,9 +237,6 @@ class AbstentionRule(Options):
 
         Without max_answered there is no rule, and max_empty limits the queries that the cut leaves empty. With
         max_answered, max_empty limits refusals instead, and a confidence alone does not request a certified cut.
-
-        Args:
-            options: The given options, by name with underscores.
         """
         if options.get("max_answered") is None:
             return None, {name: value for name, value in options.items() if name != "max_answered"}
@@ -304,21 +292,13 @@ def default_margin(default: float, detectable: float) -> float:
     """Choose a margin: the default, or the smallest loss that the labels can exclude if that is larger.
 
     The latter is rounded up to a tenth of a point. If it is above WIDEST_MARGIN, the default is returned, and nothing
-    passes.
-
-    Args:
-        default: The margin if the labels can show it.
-        detectable: The smallest loss that the labels can exclude if nothing changes.
+    passes. `detectable` is the smallest loss that the labels can exclude if nothing changes.
     """
     shown = math.ceil(1000 * detectable - 1e-9) / 1000
     return max(default, shown) if shown <= WIDEST_MARGIN else default
 
 
 def requested_margin(records: Sequence[GateRecord]) -> float | None:
-    """Return the gate's margin if the user gave one; None for the default, which more labels can lower.
-
-    Args:
-        records: One or more records of the gate.
-    """
+    """Return the gate's margin if the user gave one; None for the default, which more labels can lower."""
     margin = records[0].margin
     return None if margin == default_margin(MARGIN, max(record.least or 0.0 for record in records)) else margin

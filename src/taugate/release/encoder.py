@@ -28,22 +28,17 @@ MAX_DIMENSIONS = 1 << 16  # far beyond any real encoder, so that a forged file o
 
 
 class EndpointRecord(BaseModel):
-    """An endpoint that encodes texts.
-
-    Attributes:
-        dialect: openai: OpenAI's /embeddings, which vLLM, Ollama, llama.cpp and others also have; tei: /embed of
-            text-embeddings-inference.
-        url: Base URL.
-        model: Name of the model there; None if the endpoint has only one.
-        dimensions: Requested length of the vectors; None for the model's own.
-    """
+    """An endpoint that encodes texts."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    # openai: OpenAI's /embeddings, which vLLM, Ollama, llama.cpp and others also have; tei: /embed of
+    # text-embeddings-inference.
     dialect: Dialect
-    url: str = Field(max_length=_MAX_CHARS)
+    url: str = Field(max_length=_MAX_CHARS)  # base URL
+    # Name of the model there; None if the endpoint has only one.
     model: str | None = Field(default=None, max_length=_MAX_CHARS)
-    dimensions: int | None = Field(default=None, ge=1)
+    dimensions: int | None = Field(default=None, ge=1)  # requested length of the vectors; None for the model's own
 
     def body(self, texts: Sequence[str]) -> dict[str, Json]:
         """Return the body of a request for the vectors of texts, JSON."""
@@ -54,31 +49,7 @@ class EndpointRecord(BaseModel):
 
 
 class EncoderConfig(BaseModel):
-    """The properties of an exported encoder that its graph and tokenizer do not contain.
-
-    Attributes:
-        name: Name of the source model.
-        revision: Revision of the source model.
-        runtime: Runtime of the graph.
-        precision: Precision of the weights.
-        dimension: Dimension of a vector, with the last coordinate that `extended` adds.
-        max_length: Longest text in tokens, including special ones and the prompt.
-        max_query_length: Longest query in tokens if that is less than `max_length`, else None.
-        pooling: Method that combines token vectors.
-        normalize: Whether vectors have unit length.
-        max_norm: M of `extended`, if similarity is the inner product; None, and not written, for the cosine.
-        query_prompt: Prefix of queries.
-        document_prompt: Prefix of documents.
-        special_tokens: Whether the tokenizer adds special tokens.
-        pad_multiple: Texts are padded to a multiple of this many tokens, so that more texts share a batch.
-        pair_lone_texts: Whether a text alone in its batch gets other last bits than in a larger batch.
-        max_cosine_difference: Largest 1 − cosine between PyTorch and the graph over the texts checked at export; None,
-            and not written, if PyTorch was not needed. Of an endpoint: largest difference of the cosine of two texts
-            between two replies.
-        stored_type: Type of the source's weights if they are not stored in float32, such as BF16; else None.
-        assumed_pooling: Whether the source declares no pooling, so that the mean of all tokens was taken.
-        endpoint: The endpoint that encodes if `runtime` is endpoint; else None, and not written.
-    """
+    """The properties of an exported encoder that its graph and tokenizer do not contain."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -86,20 +57,29 @@ class EncoderConfig(BaseModel):
     revision: str
     runtime: Runtime = "onnxruntime"
     precision: Precision = "float32"
+    # Dimension of a vector, with the last coordinate that `extended` adds.
     dimension: int = Field(ge=1, le=MAX_DIMENSIONS)
-    max_length: int = Field(ge=1, le=_MAX_TOKENS)
+    max_length: int = Field(ge=1, le=_MAX_TOKENS)  # longest text in tokens, including special ones and the prompt
+    # Longest query in tokens if that is less than `max_length`, else None.
     max_query_length: int | None = Field(default=None, ge=1, le=_MAX_TOKENS, exclude_if=lambda value: value is None)
-    pooling: str
-    normalize: Literal[True] = True
+    pooling: str  # method that combines token vectors
+    normalize: Literal[True] = True  # whether vectors have unit length
+    # M of `extended`, if similarity is the inner product; None, and not written, for the cosine.
     max_norm: float | None = Field(default=None, gt=0, exclude_if=lambda value: value is None)
-    query_prompt: str = ""
-    document_prompt: str = ""
-    special_tokens: bool = True
+    query_prompt: str = ""  # prefix of queries
+    document_prompt: str = ""  # prefix of documents
+    special_tokens: bool = True  # whether the tokenizer adds special tokens
+    # Texts are padded to a multiple of this many tokens, so that more texts share a batch.
     pad_multiple: int = Field(default=1, ge=1, le=_MAX_PADDING)
-    pair_lone_texts: bool = True
+    pair_lone_texts: bool = True  # whether a text alone in its batch gets other last bits than in a larger batch
+    # Largest 1 − cosine between PyTorch and the graph over the texts checked at export; None, and not written, if
+    # PyTorch was not needed. Of an endpoint: largest difference of the cosine of two texts between two replies.
     max_cosine_difference: float | None = Field(default=None, exclude_if=lambda value: value is None)
+    # Type of the source's weights if they are not stored in float32, such as BF16; else None.
     stored_type: str | None = Field(default=None, max_length=16, exclude_if=lambda value: value is None)
+    # Whether the source declares no pooling, so that the mean of all tokens was taken.
     assumed_pooling: bool = Field(default=False, exclude_if=lambda value: not value)
+    # The endpoint that encodes if `runtime` is endpoint; else None, and not written.
     endpoint: EndpointRecord | None = Field(default=None, exclude_if=lambda value: value is None)
 
     @property

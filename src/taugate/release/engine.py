@@ -18,11 +18,7 @@ LISTS = "lists"  # listed beside the kinds of a field's values if documents have
 
 
 def _read(written: object) -> Mapping[str, list[str]]:
-    """Check the fields of a collection.
-
-    Raises:
-        PydanticCustomError: If they are malformed.
-    """
+    """Check the fields of a collection."""
     if not isinstance(written, dict):
         raise PydanticCustomError("fields", "not an object of fields with the kinds of their values")
     for name, words in written.items():
@@ -54,26 +50,18 @@ class GraphParameters(BaseModel):
 
 
 class EngineRecord(GraphParameters):
-    """The collection of a release in an engine, with the digests that identify it.
-
-    Attributes:
-        kind: Kind of the engine.
-        rows: Number of documents.
-        dimension: Dimension of their vectors.
-        shards: SHA-256 of each shard of vectors and documents, in order.
-        sample: SHA-256 of the 4,096 rows that `connect.sampled_positions` draws, or of all rows if there are fewer.
-        fields: Metadata fields that filters can name, with the kinds of their values, and LISTS if documents have lists
-            of them: {"year": ["numbers"], "tags": ["texts", "lists"]}. The collection's name depends only on whether
-            any field has dates.
-        consistency: Consistency of searches. A finished collection never changes, so the weakest level finds all rows.
-    """
+    """The collection of a release in an engine, with the digests that identify it."""
 
     kind: EngineKind
     rows: int = Field(ge=1)
     dimension: int = Field(ge=1)
-    shards: _Texts
-    sample: str
+    shards: _Texts  # SHA-256 of each shard of vectors and documents, in order
+    sample: str  # SHA-256 of the 4,096 rows that `connect.sampled_positions` draws, or of all rows if there are fewer
+    # Metadata fields that filters can name, with the kinds of their values, and LISTS if documents have lists of them:
+    # {"year": ["numbers"], "tags": ["texts", "lists"]}. The collection's name depends only on whether any field has
+    # dates.
     fields: _Fields = Field(default_factory=dict)
+    # Consistency of searches. A finished collection never changes, so the weakest level finds all rows.
     consistency: Literal["eventual"] = "eventual"
 
     @property
@@ -92,9 +80,7 @@ class EngineRecord(GraphParameters):
 def collection_name(shards: Sequence[str], parameters: Mapping[str, int | str]) -> str:
     """Return the name of a collection, which is equal for equal contents only.
 
-    Args:
-        shards: SHA-256 of the shards of vectors and documents, in order.
-        parameters: Parameters of its index.
+    `shards` are the SHA-256 of vectors and documents, in order; `parameters` are those of its index.
     """
     content = orjson.dumps({"shards": [*shards], "parameters": {**parameters}}, option=orjson.OPT_SORT_KEYS)
     return PREFIX + hashlib.sha256(content).hexdigest()[:32]

@@ -48,12 +48,9 @@ class Interval(Record):
 
 
 class Estimate(Interval):
-    """A metric with its interval.
+    """A metric with its interval."""
 
-    Attributes:
-        by_document: Interval with documents drawn instead of queries; None if queries are the units.
-    """
-
+    # Interval with documents drawn instead of queries; None if queries are the units.
     by_document: Interval | None = None
 
 
@@ -62,164 +59,103 @@ Drawn = Literal["queries", "documents"]
 
 
 class EvidenceRecord(Record):
-    """The unit of evidence, which counts as one independent draw: a query, or all queries on one document.
-
-    Attributes:
-        unit: Unit of evidence.
-        units: Number of units.
-        design_effect: Σn² / Σn for n queries per document, the largest possible effect of shared documents. Above 1.1,
-            documents are the units.
-        drawn: How the labels were drawn; None if documents are assumed.
-    """
+    """The unit of evidence, which counts as one independent draw: a query, or all queries on one document."""
 
     unit: Literal["query", "document"]
     units: int
+    # Σn² / Σn for n queries per document, the largest possible effect of shared documents. Above 1.1, documents are the
+    # units.
     design_effect: float
-    drawn: Drawn | None = None
+    drawn: Drawn | None = None  # how the labels were drawn; None if documents are assumed
 
 
 class Certificate(Record):
-    """A limit on a loss that was certified, or that could not be certified.
+    """A limit on a loss that was certified, or that could not be certified."""
 
-    Attributes:
-        limit: Limited metric: accuracy, ndcg or empty.
-        most: Largest allowed share of lost queries.
-        queries: Number of queries behind the certificate.
-        effective_queries: Number of independent queries that these count as.
-        unit: Unit of evidence.
-        units: Number of units.
-        found: Mean of the metric without the cut; losses are relative to it.
-        loss: Share lost at τ.
-        bound: Bound on the loss as the guarantee computes it; at most `most` if certified.
-        upper: One-sided upper confidence limit of the loss, whatever the guarantee.
-        queries_needed: Smallest number of queries that can certify the limit.
-        count_at_most: Largest number of queries that a document counts for in `loss`, `bound`, `upper` and `found`;
-            None if every query counts as one.
-    """
-
-    limit: str
-    most: float
-    queries: int
-    effective_queries: float
+    limit: str  # limited metric: accuracy, ndcg or empty
+    most: float  # largest allowed share of lost queries
+    queries: int  # number of queries behind the certificate
+    effective_queries: float  # number of independent queries that these count as
     unit: Literal["query", "document"] = "query"
     units: int | None = None
-    found: float | None = None
-    loss: float
-    bound: float
-    upper: float | None = None
-    queries_needed: int
+    found: float | None = None  # mean of the metric without the cut; losses are relative to it
+    loss: float  # share lost at τ
+    bound: float  # bound on the loss as the guarantee computes it; at most `most` if certified
+    upper: float | None = None  # one-sided upper confidence limit of the loss, whatever the guarantee
+    queries_needed: int  # smallest number of queries that can certify the limit
+    # Largest number of queries that a document counts for in `loss`, `bound`, `upper` and `found`; None if every query
+    # counts as one.
     count_at_most: int | None = None
 
 
 class Shortage(Record):
-    """What is missing if no limit could be certified with high probability.
+    """What is missing if no limit could be certified with high probability."""
 
-    Attributes:
-        lowest: Ids of the labelled queries whose best relevant result scores lowest, at most 20: they hold τ down.
-        options: Options of `taugate calibrate` with which these labels certify the limit.
-        queries: Further queries, about documents without any, with a chance of 8 in 10 to certify the limit; None if
-            unknown, or if it is impossible.
-        documents: Number of documents that the further queries are about.
-        min_loss: Smallest loss that any test can certify with the documents of the corpus, however many queries are
-            labelled; None if the requested limit is possible.
-    """
-
+    # Ids of the labelled queries whose best relevant result scores lowest, at most 20: they hold τ down.
     lowest: list[str]
+    # Options of `taugate calibrate` with which these labels certify the limit.
     options: list[str] = Field(default_factory=list)
+    # Further queries, about documents without any, with a chance of 8 in 10 to certify the limit; None if unknown, or
+    # if it is impossible.
     queries: int | None = None
-    documents: int | None = None
+    documents: int | None = None  # number of documents that the further queries are about
+    # Smallest loss that any test can certify with the documents of the corpus, however many queries are labelled; None
+    # if the requested limit is possible.
     min_loss: float | None = None
 
 
 class Level(Record):
-    """One of several requested loss limits, certified with a joint confidence (Bonferroni).
-
-    Attributes:
-        max_loss: Requested limit.
-        tau: τ; None if the limit cannot be certified.
-        loss: Measured loss.
-        bound: Bound on the loss.
-    """
+    """One of several requested loss limits, certified with a joint confidence (Bonferroni)."""
 
     max_loss: float
-    tau: float | None = None
+    tau: float | None = None  # τ; None if the limit cannot be certified
     loss: float
     bound: float
 
 
 class StratumRecord(Record):
-    """A stratum: the documents with one value of a field, and the queries that they answer.
+    """A stratum: the documents with one value of a field, and the queries that they answer."""
 
-    Attributes:
-        value: Value of the field; None for several values together.
-        tau: Threshold of a search filtered on the value; None if none is certified.
-        tau_without_filter: Largest threshold that this stratum allows for a search without a filter.
-        queries: Number of queries behind the certificate.
-        units: Number of units of evidence.
-        queries_needed: Smallest number of queries that can certify the limit.
-        found: Mean of the metric without the cut.
-    """
-
-    value: str | int | float | bool | None = None
-    tau: FiniteFloat | None = None
+    value: str | int | float | bool | None = None  # value of the field; None for several values together
+    tau: FiniteFloat | None = None  # threshold of a search filtered on the value; None if none is certified
+    # Largest threshold that this stratum allows for a search without a filter.
     tau_without_filter: FiniteFloat | None = None
-    queries: int
+    queries: int  # number of queries behind the certificate
     units: int
-    queries_needed: int
-    found: float | None = None
+    queries_needed: int  # smallest number of queries that can certify the limit
+    found: float | None = None  # mean of the metric without the cut
 
 
 class StrataRecord(Record):
-    """Thresholds certified for single values of one metadata field.
-
-    Attributes:
-        field: Name of the field.
-        strata: Strata with enough queries.
-        others: All strata with too few queries together; None if there are none.
-        other_values: Values of the field in `others`.
-    """
+    """Thresholds certified for single values of one metadata field."""
 
     field: str
-    strata: list[StratumRecord]
-    others: StratumRecord | None = None
-    other_values: list[str | int | float | bool]
+    strata: list[StratumRecord]  # strata with enough queries
+    others: StratumRecord | None = None  # all strata with too few queries together; None if there are none
+    other_values: list[str | int | float | bool]  # values of the field in `others`
 
 
 class PolicyCandidate(Record):
-    """A candidate policy of `auto`.
-
-    Attributes:
-        kind: Kind of the policy.
-        kept_fraction: Mean share of results that it keeps: at its certified cut if all candidates were certified before
-            the choice, else near the allowed loss.
-        standard_error: Standard error of that share.
-        tau: Threshold of the certified cut; None without one.
-        queries: Number of queries behind the certified cut; None without one.
-        confidence: Confidence of the certified cut; None without one.
-    """
+    """A candidate policy of `auto`."""
 
     kind: PolicyKind
+    # Mean share of results that it keeps: at its certified cut if all candidates were certified before the choice, else
+    # near the allowed loss.
     kept_fraction: float
-    standard_error: float
-    tau: float | None = None
-    queries: int | None = None
-    confidence: float | None = None
+    standard_error: float  # standard error of that share
+    tau: float | None = None  # threshold of the certified cut; None without one
+    queries: int | None = None  # number of queries behind the certified cut; None without one
+    confidence: float | None = None  # confidence of the certified cut; None without one
 
 
 class Choice(Record):
-    """The choice of `auto` between policies.
+    """The choice of `auto` between policies."""
 
-    Attributes:
-        fit_queries: Number of queries that fitted the model.
-        choose_queries: Number of queries that, with the fitting ones, chose before anything was certified; 0 if the
-            certified cuts were compared.
-        certify_queries: Number of queries that certified the policy in force.
-        candidates: Candidate policies.
-    """
-
-    fit_queries: int
+    fit_queries: int  # number of queries that fitted the model
+    # Number of queries that, with the fitting ones, chose before anything was certified; 0 if the certified cuts were
+    # compared.
     choose_queries: int
-    certify_queries: int
+    certify_queries: int  # number of queries that certified the policy in force
     candidates: list[PolicyCandidate]
 
 
@@ -227,10 +163,6 @@ class Alternative(Record):
     """A rule that is not in force, measured on the queries of the last part of `metrics`.
 
     The other fields are those of PolicyRecord.
-
-    Attributes:
-        kept_fraction: Share of results that the rule would keep.
-        loss: Loss that the rule would have.
     """
 
     method: Method
@@ -241,25 +173,19 @@ class Alternative(Record):
     max_loss: float | None = None
     max_empty: float | None = None
     guarantee: str | None = None
-    kept_fraction: float
-    loss: float
+    kept_fraction: float  # share of results that the rule would keep
+    loss: float  # loss that the rule would have
 
 
 class ReliabilityBin(Record):
-    """A bin of a reliability diagram: results with an estimated relevance from `lower` up to `upper`.
-
-    Attributes:
-        results: Number of results.
-        relevance: Mean estimate of these results.
-        relevant: Share of these results that is relevant.
-        interval: That share with its 95 % interval, by document; None in releases of versions without it.
-    """
+    """A bin of a reliability diagram: results with an estimated relevance from `lower` up to `upper`."""
 
     lower: float
     upper: float
     results: int
-    relevance: float
-    relevant: float
+    relevance: float  # mean estimate of these results
+    relevant: float  # share of these results that is relevant
+    # That share with its 95 % interval, by document; None in releases of versions without it.
     interval: Interval | None = None
 
 
@@ -268,96 +194,61 @@ class RelevanceRecord(Record):
 
     Intervals are 95 % intervals by document. Figures that the writing version did not compute are None. If the model
     was fitted with questions that no document answers, the figures are of a mixture of these and the queries.
-
-    Attributes:
-        model: Kind of the model.
-        features: Names of its features.
-        fit_queries: Number of queries that it was fitted on.
-        regularization: C of the logistic regression, chosen by the lowest cross-validated log loss.
-        log_loss: The lowest cross-validated log loss.
-        recalibration: Map of the log-odds, fitted on other queries.
-        part: Queries that the following fields were measured on.
-        queries: Number of these queries.
-        documents: Number of documents that these queries are about; in a mixture, every off-topic question adds one.
-        expected_calibration_error: Expected calibration error of all results.
-        brier: Brier score.
-        brier_skill: 1 − Brier score / Brier score of always estimating the share of relevant results.
-        error: Expected calibration error with its interval.
-        error_of_likely: The same for results with an estimate of 0.2 or more; None without such results.
-        unanswerable_share: Share of unanswerable questions in the mixture; None, like the next two, without a
-            mixture.
-        unanswerable: Number of these questions that measured the model, weighted to make up the share.
-        error_of_answerable: Expected calibration error of the answerable queries alone, whose relevance is too low.
-        bins: Bins of the reliability diagram; in a mixture, their numbers of results are weighted and rounded.
     """
 
     model: Literal["logistic"] = "logistic"
     features: list[str]
     fit_queries: int
-    regularization: float
-    log_loss: float
-    recalibration: Literal["beta", "platt", "none"] | None = None
-    part: Literal["calibration", "heldout"]
+    regularization: float  # C of the logistic regression, chosen by the lowest cross-validated log loss
+    log_loss: float  # the lowest cross-validated log loss
+    recalibration: Literal["beta", "platt", "none"] | None = None  # map of the log-odds, fitted on other queries
+    part: Literal["calibration", "heldout"]  # queries that the following fields were measured on
     queries: int
+    # Number of documents that these queries are about; in a mixture, every off-topic question adds one.
     documents: int | None = None
     expected_calibration_error: float
-    brier: Interval | None = None
+    brier: Interval | None = None  # Brier score
+    # 1 − Brier score / Brier score of always estimating the share of relevant results.
     brier_skill: Interval | None = None
-    error: Interval | None = None
+    error: Interval | None = None  # expected calibration error with its interval
+    # The same for results with an estimate of 0.2 or more; None without such results.
     error_of_likely: Interval | None = None
+    # Share of unanswerable questions in the mixture; None, like the next two, without a mixture.
     unanswerable_share: float | None = None
-    unanswerable: int | None = None
+    unanswerable: int | None = None  # number of these questions that measured the model, weighted to make up the share
+    # Expected calibration error of the answerable queries alone, whose relevance is too low.
     error_of_answerable: Interval | None = None
+    # Bins of the reliability diagram; in a mixture, their numbers of results are weighted and rounded.
     bins: list[ReliabilityBin] = Field(repr=False)
 
 
 class IsotropyRecord(Record):
-    """Isotropy of the document vectors as fractions; the thresholds paper gives them in percent (§2.5, Table 7).
+    """Isotropy of the document vectors as fractions; the thresholds paper gives them in percent (§2.5, Table 7)."""
 
-    Attributes:
-        i_a: I_A, the second-order approximation of Mu et al. (2017), of the vectors as they are, including their common
-            direction.
-        i_b: I_B, IsoScore of Rudman et al. (2021), of the vectors around their mean, independent of their scale.
-    """
-
+    # I_A, the second-order approximation of Mu et al. (2017), of the vectors as they are, including their common
+    # direction.
     i_a: float
-    i_b: float
+    i_b: float  # I_B, IsoScore of Rudman et al. (2021), of the vectors around their mean, independent of their scale.
 
 
 class Shift(Record):
-    """The size of a shift of a mean.
+    """The size of a shift of a mean."""
 
-    Attributes:
-        points: Change of the share or similarity.
-        effect: Cohen's h of the variable that moves most.
-    """
-
-    points: float
-    effect: float
+    points: float  # change of the share or similarity
+    effect: float  # Cohen's h of the variable that moves most
 
 
 class Shifts(Record):
-    """The smallest shifts that an alarm detects.
+    """The smallest shifts that an alarm detects."""
 
-    Attributes:
-        lower: Smallest detected shift down; None if none is detected.
-        higher: Smallest detected shift up; None if none is detected.
-    """
-
-    lower: Shift | None = None
-    higher: Shift | None = None
+    lower: Shift | None = None  # smallest detected shift down; None if none is detected
+    higher: Shift | None = None  # smallest detected shift up; None if none is detected
 
 
 class DriftRecord(Record):
-    """Shifts that the drift alarms detect nine times out of ten at default settings, for independent queries.
+    """Shifts that the drift alarms detect nine times out of ten at default settings, for independent queries."""
 
-    Attributes:
-        within: Largest number of queries until detection; for `quality`, of judged replies.
-        block: Number of distinct queries in a block.
-        signals: Shifts by signal, of the share that the signal averages; for `topk_similarity`, of the similarity of
-            all results.
-    """
-
-    within: int
-    block: int
+    within: int  # largest number of queries until detection; for `quality`, of judged replies
+    block: int  # number of distinct queries in a block
+    # Shifts by signal, of the share that the signal averages; for `topk_similarity`, of the similarity of all results.
     signals: dict[str, Shifts]

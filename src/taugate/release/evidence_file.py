@@ -22,77 +22,50 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class QueryEvidence:
-    """The queries without an answer, in the order of the data set; n of them.
+    """The queries without an answer, in the order of the data set; n of them."""
 
-    Attributes:
-        cluster: (n,) equal numbers for queries that were drawn together; shared with the answerable ones.
-        scores: (n, K) float32 scores of the results, best first; null for a missing result.
-        relevance: (n, K) float32 estimated relevance of these results; None without a model.
-        refusal: (n,) float32 scores that are compared with ρ; None if no query is refused.
-    """
-
-    cluster: Integers
-    scores: Float32
-    relevance: Float32 | None
-    refusal: Float32 | None
+    cluster: Integers  # (n,) equal numbers for queries that were drawn together; shared with the answerable ones
+    scores: Float32  # (n, K) scores of the results, best first; null for a missing result
+    relevance: Float32 | None  # (n, K) estimated relevance of these results; None without a model
+    refusal: Float32 | None  # (n,) scores that are compared with ρ; None if no query is refused
 
 
 @dataclass(frozen=True)
 class AnswerableEvidence(QueryEvidence):
-    """The answerable queries.
+    """The answerable queries."""
 
-    Attributes:
-        role: A letter for each query: h for held out, f for one that fits a model or limits ρ, c for the others.
-        grades: (n, K) grades of the results: 1 or more answers, below 0 only gains in NDCG, by its absolute value.
-        ideal: (n,) float64 DCG@K of a perfect ranking.
-        document: (n, K) numbers, equal for chunks of one document; None if no document has several.
-        correct: (n,) float32 score of the best relevant document, whether it is a result or not.
-        random: (n,) float32 score of a random document; None if only results are scored.
-    """
-
-    role: str
+    role: str  # a letter for each query: h for held out, f for one that fits a model or limits ρ, c for the others
+    # (n, K) grades of the results: 1 or more answers, below 0 only gains in NDCG, by its absolute value.
     grades: Integers
-    ideal: Float64
+    ideal: Float64  # (n,) DCG@K of a perfect ranking
+    # (n, K) numbers, equal for chunks of one document; None if no document has several.
     document: NDArray[np.int32] | None
-    correct: Float32
-    random: Float32 | None
+    correct: Float32  # (n,) score of the best relevant document, whether it is a result or not
+    random: Float32 | None  # (n,) score of a random document; None if only results are scored
 
 
 @dataclass(frozen=True)
 class QuestionEvidence:
-    """The n questions of one kind that no document answers.
+    """The n questions of one kind that no document answers."""
 
-    Attributes:
-        refusal: (n,) float32 scores that are compared with ρ; without ρ, the best values that are compared with τ.
-        cluster: (n,) equal numbers for questions that count as one.
-        chooses: (n,) 1 if the question helps to choose ρ, else 0.
-        field: (n,) fields of questions that come with Taugate; None for others.
-    """
-
+    # (n,) float32 scores that are compared with ρ; without ρ, the best values that are compared with τ.
     refusal: Float32
-    cluster: Integers
-    chooses: NDArray[np.int8]
-    field: list[str] | None
+    cluster: Integers  # (n,) equal numbers for questions that count as one
+    chooses: NDArray[np.int8]  # (n,) 1 if the question helps to choose ρ, else 0
+    field: list[str] | None  # (n,) fields of questions that come with Taugate; None for others
 
 
 @dataclass(frozen=True)
 class EvidenceFile:
-    """The content of evidence.json.
-
-    Attributes:
-        zero: Whether a score of 0 means unrelated, so that `auto` tries shares of the best score.
-        count_at_most: Largest number of queries that a document counts for, before a certificate lowers it.
-        planned_rho: ρ before the certificate lowered it; None if it did not.
-        given_rho: Whether ρ was given, or is that of an earlier release.
-    """
+    """The content of evidence.json."""
 
     answerable: AnswerableEvidence
     unanswerable: QueryEvidence
     questions: Mapping[QuestionKind, QuestionEvidence]
-    zero: bool
-    count_at_most: int | None
-    planned_rho: float | None
-    given_rho: bool
+    zero: bool  # whether a score of 0 means unrelated, so that `auto` tries shares of the best score
+    count_at_most: int | None  # largest number of queries that a document counts for, before a certificate lowers it
+    planned_rho: float | None  # ρ before the certificate lowered it; None if it did not
+    given_rho: bool  # whether ρ was given, or is that of an earlier release
     format: Literal[1] = FORMAT
 
     def save(self, path: Path) -> None:

@@ -35,17 +35,11 @@ _NONE: frozenset[str] = frozenset()
 
 
 class FileNames(NamedTuple):
-    """The names of the files of one kind of content, by a manifest.
+    """The names of the files of one kind of content, by a manifest."""
 
-    Attributes:
-        required: Files that must be there.
-        optional: Files that may be there.
-        recorded: Optional files that must be there, or must not, by the records of the manifest.
-    """
-
-    required: frozenset[str] = _NONE
-    optional: frozenset[str] = _NONE
-    recorded: Mapping[str, bool] = {}
+    required: frozenset[str] = _NONE  # files that must be there
+    optional: frozenset[str] = _NONE  # files that may be there
+    recorded: Mapping[str, bool] = {}  # optional files that must be there, or must not, by the records of the manifest
 
 
 # Files whose contents are in the engine, if there is one.

@@ -19,20 +19,13 @@ _MAX_BYTES = 64 << 20  # a thousand times what calibration writes
 
 @dataclass(frozen=True, slots=True)
 class GoldenQuery:
-    """One calibration query with its answer.
-
-    Attributes:
-        text: Text of the query.
-        relevant: Ids of its relevant documents and of their chunks in `documents`.
-        documents: Ids of the passages of its top-K, best first.
-        scores: float32 similarities of these passages.
-        vector: Its vector of unit length if the release has no encoder, (d,) float32; else None, and not written.
-    """
+    """One calibration query with its answer."""
 
     text: str
-    relevant: list[str]
-    documents: list[str]
-    scores: list[float]
+    relevant: list[str]  # ids of its relevant documents and of their chunks in `documents`
+    documents: list[str]  # ids of the passages of its top-K, best first
+    scores: list[float]  # float32 similarities of these passages
+    # Its vector of unit length if the release has no encoder, (d,) float32; else None, and not written.
     vector: list[float] | None = None
 
 
@@ -48,8 +41,7 @@ def write_golden(path: Path, queries: Sequence[GoldenQuery]) -> None:
 def read_golden(path: Path) -> list[GoldenQuery]:
     """Read the file that `write_golden` wrote.
 
-    Raises:
-        ReleaseError: If it does not hold golden queries with equal numbers of scores.
+    Raises ReleaseError if it does not hold golden queries with equal numbers of scores.
     """
     try:
         queries = [_parse(orjson.loads(line)) for line in read_bounded(path, _MAX_BYTES).splitlines()]
@@ -63,12 +55,7 @@ def read_golden(path: Path) -> list[GoldenQuery]:
 
 
 def _parse(record: dict[str, Any]) -> GoldenQuery:
-    """Parse one record and check its types, because an encoder accepts only texts.
-
-    Raises:
-        ValueError: If a value has another type.
-        TypeError: If fields are missing or unknown.
-    """
+    """Parse one record and check its types, because an encoder accepts only texts."""
     query = GoldenQuery(**record)
     ids = (query.relevant, query.documents)
     if not isinstance(query.text, str) or not all(isinstance(field, list) for field in (*ids, query.scores)):

@@ -44,12 +44,7 @@ _NOT_CONTENT = frozenset({"release_id", "created_at", "parent"})  # keys of the 
 
 
 def baseline_path(folder: Path, release: str) -> Path:
-    """Return the path of a release's drift baseline, which is outside the release because releases never change.
-
-    Args:
-        folder: Releases directory.
-        release: Id of the release.
-    """
+    """Return the path of a release's drift baseline, which is outside the release because releases never change."""
     return folder / f"baseline-{release}.json"
 
 

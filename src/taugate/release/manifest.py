@@ -49,66 +49,42 @@ DataFile = Literal["corpus", "queries", "qrels", "run", "off_topic", "vectors", 
 
 
 class DataRecord(Record):
-    """The data set that a release was calibrated on.
+    """The data set that a release was calibrated on."""
 
-    Attributes:
-        name: Name of its folder.
-        split: Split of the qrels.
-        documents: Number of documents.
-        queries: Number of queries in the split.
-        answerable: Number of queries with a relevant document.
-        unanswerable: Number of queries without a relevant document.
-        truncated_documents: Number of documents longer than the encoder reads.
-        sha256: Digests of the files.
-        empty_documents: Number of documents that were left out because they have neither title nor text; None if there
-            is none.
-        own_documents: Number of queries that are documents of the corpus with the same id, which are left out of their
-            own results; None if there is none.
-        relevant_from: The lowest grade of the qrels that answers, as requested; None for 1.
-    """
-
-    name: str
-    split: str
+    name: str  # name of its folder
+    split: str  # split of the qrels
     documents: int
-    queries: int
-    answerable: int
-    unanswerable: int
-    truncated_documents: int
+    queries: int  # number of queries in the split
+    answerable: int  # number of queries with a relevant document
+    unanswerable: int  # number of queries without a relevant document
+    truncated_documents: int  # number of documents longer than the encoder reads
     sha256: dict[DataFile, str]
+    # Number of documents that were left out because they have neither title nor text; None if there is none.
     empty_documents: int | None = None
+    # Number of queries that are documents of the corpus with the same id, which are left out of their own results; None
+    # if there is none.
     own_documents: int | None = None
-    relevant_from: int | None = None
+    relevant_from: int | None = None  # the lowest grade of the qrels that answers, as requested; None for 1
 
 
 class EncoderRecord(EncoderConfig):
-    """An encoder's configuration with one digest of its files.
+    """An encoder's configuration with one digest of its files."""
 
-    Attributes:
-        sha256: Digest of graph, tokenizer and configuration.
-    """
-
-    sha256: str
+    sha256: str  # digest of graph, tokenizer and configuration
 
 
 class IndexRecord(Record):
-    """The index.
-
-    Attributes:
-        kind: Kind of the index.
-        metric: Similarity measure.
-        documents: Number of vectors.
-        breadth: Breadth of a search in an approximate index (hnsw's ef, the number of probed lists), else None.
-        recall: Share of the exact top `depth` that the index finds for the calibration queries; None for a flat float32
-            index, which is exact.
-        depth: Depth of `recall`; None for a flat float32 index.
-    """
+    """The index."""
 
     kind: Kind
     metric: Literal["cosine"]
     documents: int
+    # Breadth of a search in an approximate index (hnsw's ef, the number of probed lists), else None.
     breadth: int | None = None
+    # Share of the exact top `depth` that the index finds for the calibration queries; None for a flat float32 index,
+    # which is exact.
     recall: float | None = None
-    depth: int | None = None
+    depth: int | None = None  # depth of `recall`; None for a flat float32 index
 
 
 class FileRecord(Record):
@@ -128,50 +104,37 @@ class Scorer(NamedTuple):
 class ReleaseManifest(Record):
     """What the manifests of all releases have. The content digest excludes release_id, created_at and parent.
 
-    Records that the writing version did not have are None. Fields that are not listed are described by their classes.
-
-    Attributes:
-        parent: Id of the previously current release.
-        evidence: Unit of evidence among all answerable queries.
-        calibration: Amount of evidence behind the release.
-        refusal: What refuses queries as a whole, and how many questions without an answer get a result; None if neither
-            is known.
-        checked: Answers that are lost; None in releases of older versions, and if no query finds an answer.
-        summary: What is certified and what was checked, in two lines (`summary.py`); a sentence or None in
-            releases of older versions.
-        drift: Smallest shift of the traffic that an alarm detects.
-        update: None unless an update made the release.
-        labels: None unless labels were combined with a machine's scores.
-        withdrawn: Promises that do not hold for these documents; None without any.
-        adaptation: None unless the encoder was adapted.
-        reference: Name of the file of reference similarities.
-        files: Every other file, by path.
+    Records that the writing version did not have are None.
     """
 
     schema_version: Literal[3] = SCHEMA_VERSION
     release_id: str
     created_at: str
     taugate_version: str
-    parent: str | None = None
+    parent: str | None = None  # id of the previously current release
     data: DataRecord
     policy: PolicyRecord
     bootstrap: BootstrapRecord
     metrics: dict[Literal["calibration", "heldout"], MetricsRecord]
     alternatives: list[Alternative]
     relevance: RelevanceRecord | None = None
-    evidence: EvidenceRecord | None = None
+    evidence: EvidenceRecord | None = None  # unit of evidence among all answerable queries
     strata: StrataRecord | None = None
-    calibration: CalibrationRecord | None = None
+    calibration: CalibrationRecord | None = None  # amount of evidence behind the release
+    # What refuses queries as a whole, and how many questions without an answer get a result; None if neither is known.
     refusal: RefusalRecord | None = None
+    # Answers that are lost; None in releases of older versions, and if no query finds an answer.
     checked: CheckedAnswers | None = None
+    # What is certified and what was checked, in two lines (`summary.py`); a sentence or None in releases of older
+    # versions.
     summary: str | None = None
-    drift: DriftRecord | None = None
-    update: UpdateRecord | None = None
-    labels: LabelsRecord | None = None
-    withdrawn: list[WithdrawnRecord] | None = None
-    adaptation: AdaptationRecord | None = None
-    reference: str
-    files: dict[str, FileRecord]
+    drift: DriftRecord | None = None  # smallest shift of the traffic that an alarm detects
+    update: UpdateRecord | None = None  # None unless an update made the release
+    labels: LabelsRecord | None = None  # None unless labels were combined with a machine's scores
+    withdrawn: list[WithdrawnRecord] | None = None  # promises that do not hold for these documents; None without any
+    adaptation: AdaptationRecord | None = None  # None unless the encoder was adapted
+    reference: str  # name of the file of reference similarities
+    files: dict[str, FileRecord]  # every other file, by path
 
     @property
     @abstractmethod
@@ -225,43 +188,30 @@ class ReleaseManifest(Record):
 
 
 class Manifest(ReleaseManifest):
-    """The manifest of a release with a corpus, which the service searches.
+    """The manifest of a release with a corpus, which the service searches."""
 
-    Attributes:
-        encoder: Encoder of the calibration. If its runtime is "none", the release has no encoder: documents and queries
-            came with vectors, and requests do.
-        accepts_vectors: Whether requests may have the vector of the query although there is an encoder; None if they
-            may not.
-        query_encoder: Encoder of queries if `encoder` is for documents only; None if both share one.
-        float32_encoder: Source of an encoder of queries in int8 or bfloat16, else None.
-        erasure: None for a release as it was calibrated.
-        encoder_fit: None if the encoder suits the texts.
-        engine: Collection of the vectors and documents; None if they are in the release.
-        lexical: Lexical part of the score; None if the score is the cosine.
-        skipped: Candidates that were not judged; None without any.
-        second_stage: Second stage, whose scores the policy, relevance, refusals and metrics are of; None with one
-            stage.
-        golden: Name of the file of golden queries.
-        golden_tolerance: Largest allowed difference of a golden query's score.
-    """
-
+    # Encoder of the calibration. If its runtime is "none", the release has no encoder: documents and queries came with
+    # vectors, and requests do.
     encoder: EncoderRecord
+    # Whether requests may have the vector of the query although there is an encoder; None if they may not.
     accepts_vectors: bool | None = None
+    # Encoder of queries if `encoder` is for documents only; None if both share one.
     query_encoder: EncoderRecord | None = None
-    float32_encoder: EncoderRecord | None = None
+    float32_encoder: EncoderRecord | None = None  # source of an encoder of queries in int8 or bfloat16, else None
     projection: ProjectionRecord | None = None
     index: IndexRecord
     isotropy: IsotropyRecord
     query_set: QuerySetRecord
-    erasure: ErasureRecord | None = None
-    encoder_fit: EncoderFitRecord | None = None
-    engine: EngineRecord | None = None
-    lexical: LexicalRecord | None = None
+    erasure: ErasureRecord | None = None  # None for a release as it was calibrated
+    encoder_fit: EncoderFitRecord | None = None  # None if the encoder suits the texts
+    engine: EngineRecord | None = None  # collection of the vectors and documents; None if they are in the release
+    lexical: LexicalRecord | None = None  # lexical part of the score; None if the score is the cosine
     gate: list[GateRecord]
-    skipped: list[SkippedCandidate] | None = None
+    skipped: list[SkippedCandidate] | None = None  # candidates that were not judged; None without any
+    # Second stage, whose scores the policy, relevance, refusals and metrics are of; None with one stage.
     second_stage: SecondStageRecord | None = None
-    golden: str
-    golden_tolerance: float = Field(gt=0, lt=1)
+    golden: str  # name of the file of golden queries
+    golden_tolerance: float = Field(gt=0, lt=1)  # largest allowed difference of a golden query's score
 
     @property
     def searchable(self) -> Self:
@@ -336,33 +286,21 @@ class Manifest(ReleaseManifest):
 
 
 class RetrieverRecord(Record):
-    """The retriever of another system, of which a run was calibrated.
+    """The retriever of another system, of which a run was calibrated."""
 
-    Attributes:
-        name: Its name: the tag of a TREC run, else the name of the file.
-        scores: What its scores are. Distances are compared as negative numbers, so that higher is better everywhere.
-        components: Names of the further scores of a result, in alphabetical order.
-        depth: Smallest number of results of a query in the run.
-        judged: Share of the top-K results that the qrels judge, in 0…1.
-        sha256: Digest of `scores` and `components`, of which a threshold is a threshold.
-    """
-
-    name: str
+    name: str  # its name: the tag of a TREC run, else the name of the file
+    # What its scores are. Distances are compared as negative numbers, so that higher is better everywhere.
     scores: ScoreScale
-    components: list[str]
-    depth: int = Field(ge=1)
-    judged: float
-    sha256: str
+    components: list[str]  # names of the further scores of a result, in alphabetical order
+    depth: int = Field(ge=1)  # smallest number of results of a query in the run
+    judged: float  # share of the top-K results that the qrels judge, in 0…1
+    sha256: str  # digest of `scores` and `components`, of which a threshold is a threshold
 
 
 class RunManifest(ReleaseManifest):
-    """The manifest of a release that was calibrated on a run: it has neither encoder nor documents.
+    """The manifest of a release that was calibrated on a run: it has neither encoder nor documents."""
 
-    Attributes:
-        retriever: What scored the results.
-    """
-
-    retriever: RetrieverRecord
+    retriever: RetrieverRecord  # what scored the results
 
     @property
     def scorer(self) -> Scorer:

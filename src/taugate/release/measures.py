@@ -9,43 +9,26 @@ from taugate.release.evidence import Interval, IsotropyRecord, Record
 
 
 class EncoderRow(Record):
-    """One encoder on the unseen queries, a row of the thresholds paper's Table 6.
+    """One encoder on the unseen queries, a row of the thresholds paper's Table 6."""
 
-    Attributes:
-        name: "base", or the recipe.
-        accuracy: accuracy@K, bootstrapped.
-        ndcg: NDCG@K.
-        coe: Correct overlap (COE), as in the calibration.
-        roe: Random overlap (ROE), as in the calibration.
-        tau: τ(ψ) by the papers' rule.
-        psi: ψ.
-        accuracy_at_tau: accuracy@K of the results that reach τ.
-        isotropy: Isotropy of the documents.
-    """
-
-    name: str
-    accuracy: Interval
+    name: str  # "base", or the recipe
+    accuracy: Interval  # accuracy@K, bootstrapped
     ndcg: Interval
-    coe: Interval
-    roe: Interval
-    tau: float
+    coe: Interval  # correct overlap (COE), as in the calibration
+    roe: Interval  # random overlap (ROE), as in the calibration
+    tau: float  # τ(ψ) by the papers' rule
     psi: int
-    accuracy_at_tau: Interval
+    accuracy_at_tau: Interval  # accuracy@K of the results that reach τ
     isotropy: IsotropyRecord
 
 
 class Distances(Record):
-    """Δ_M of one encoder (thresholds paper §2.6): the distances of documents from the nearest general text.
-
-    Attributes:
-        mean: Mean distance of all documents.
-        counts: Numbers of documents in equal bins from 0 to 2, the largest distance of unit vectors.
-        general: Mean distance of a general text from the nearest other one, as a scale of the whole space.
-    """
+    """Δ_M of one encoder (thresholds paper §2.6): the distances of documents from the nearest general text."""
 
     mean: float
+    # Numbers of documents in equal bins from 0 to 2, the largest distance of unit vectors.
     counts: list[int] = Field(repr=False)
-    general: float
+    general: float  # mean distance of a general text from the nearest other one, as a scale of the whole space
 
     @property
     def relative(self) -> float | None:
@@ -54,15 +37,11 @@ class Distances(Record):
 
 
 class SeparationRecord(Record):
-    """The separation of the domain from general text.
-
-    Attributes:
-        moved_away: Share of the documents whose distance from the nearest general text has grown.
-    """
+    """The separation of the domain from general text."""
 
     before: Distances
     after: Distances
-    moved_away: float
+    moved_away: float  # share of the documents whose distance from the nearest general text has grown
 
     @model_validator(mode="after")
     def _same_bins(self) -> Self:
@@ -72,41 +51,25 @@ class SeparationRecord(Record):
 
 
 class FamiliarityRecord(Record):
-    """Domain familiarity: mean similarity of unseen queries with paraphrases of them (query embeddings paper, eq. 6).
-
-    Attributes:
-        queries: Number of queries.
-        paraphrases: Number of paraphrases per query.
-        source: Author of the paraphrases: rules or a language model.
-        writer: Language of the rules, None if they do not support it, or name of the model.
-    """
+    """Domain familiarity: mean similarity of unseen queries with their paraphrases (query embeddings paper, eq. 6)."""
 
     before: float
     after: float
     queries: int
-    paraphrases: int
-    source: Literal["rules", "llm"]
-    writer: str | None = None
+    paraphrases: int  # number of paraphrases per query
+    source: Literal["rules", "llm"]  # author of the paraphrases: rules or a language model
+    writer: str | None = None  # language of the rules, None if they do not support it, or name of the model
 
 
 class PowerLawRecord(Record):
-    """The power law in the tail of the documents' spectrum (query embeddings paper, Appendix A).
+    """The power law in the tail of the documents' spectrum (query embeddings paper, Appendix A)."""
 
-    Attributes:
-        beta: Exponent with its 95 % interval of least squares.
-        r_squared: R² on log–log scales.
-        p: p-value of the Kolmogorov–Smirnov distance, by parametric bootstrap.
-        first: First rank of the tail.
-        last: Last rank of the tail.
-        whole: Exponent over all ranks.
-    """
-
-    beta: Interval
-    r_squared: float
-    p: float
-    first: int
-    last: int
-    whole: float
+    beta: Interval  # exponent with its 95 % interval of least squares
+    r_squared: float  # R² on log–log scales
+    p: float  # p-value of the Kolmogorov–Smirnov distance, by parametric bootstrap
+    first: int  # first rank of the tail
+    last: int  # last rank of the tail
+    whole: float  # exponent over all ranks
 
 
 class SpectrumRecord(Record):
@@ -117,29 +80,19 @@ class SpectrumRecord(Record):
 
 
 class PairedChange(Record):
-    """A metric before and after on the same queries.
-
-    Attributes:
-        change: After − before, with one-sided 95 % limits on either side.
-    """
+    """A metric before and after on the same queries."""
 
     before: float
     after: float
-    change: Interval
+    change: Interval  # after − before, with one-sided 95 % limits on either side
 
 
 class ForgettingRecord(Record):
-    """The change on the general set, which has everyday questions outside the domain.
-
-    Attributes:
-        questions: Number of questions.
-        accuracy: accuracy@1.
-        ndcg: NDCG@10.
-    """
+    """The change on the general set, which has everyday questions outside the domain."""
 
     questions: int
-    accuracy: PairedChange
-    ndcg: PairedChange
+    accuracy: PairedChange  # accuracy@1
+    ndcg: PairedChange  # NDCG@10
 
     @property
     def lost(self) -> bool:
@@ -148,15 +101,10 @@ class ForgettingRecord(Record):
 
 
 class MeasuresRecord(Record):
-    """The papers' measures before and after.
+    """The papers' measures before and after."""
 
-    Attributes:
-        k: K of the rows.
-        rows: Base encoder, then the tried recipes.
-    """
-
-    k: int
-    rows: list[EncoderRow]
+    k: int  # K of the rows
+    rows: list[EncoderRow]  # base encoder, then the tried recipes
     separation: SeparationRecord
     familiarity: FamiliarityRecord
     spectrum: SpectrumRecord

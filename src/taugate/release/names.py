@@ -27,20 +27,14 @@ Statement = Literal["high-probability", "expected-loss"]
 
 @dataclass(frozen=True)
 class IndexKind:
-    """A kind of index.
+    """A kind of index."""
 
-    Attributes:
-        vectors_beside: Whether VECTORS is beside its file; if both are possible, its own file tells, because releases
-            of 0.2 and before have none.
-        min_documents: Smallest number of documents that can be indexed.
-        baseline: Whether it is the exact search that others are compared with.
-        lossless: Whether it is proven to return what exact search returns.
-    """
-
+    # Whether VECTORS is beside its file; if both are possible, its own file tells, because releases of 0.2 and before
+    # have none.
     vectors_beside: tuple[bool, ...] = (False,)
-    min_documents: int = 0
-    baseline: bool = False
-    lossless: bool = False
+    min_documents: int = 0  # smallest number of documents that can be indexed
+    baseline: bool = False  # whether it is the exact search that others are compared with
+    lossless: bool = False  # whether it is proven to return what exact search returns
 
 
 INDEX_KINDS: dict[Kind, IndexKind] = {
@@ -55,21 +49,14 @@ INDEX_KINDS: dict[Kind, IndexKind] = {
 
 @dataclass(frozen=True)
 class ThresholdMethod:
-    """A method that chooses a threshold.
-
-    Attributes:
-        title: Its name.
-        statements: The statements that it can make, its default first; empty if it guarantees nothing.
-        of_papers: Whether it is the papers' rule.
-        paired: Whether it compares each query with and without the cut.
-        few_labels: Whether few labels can take the place of its certificate.
-    """
+    """A method that chooses a threshold."""
 
     title: str
+    # The statements that it can make, its default first; empty if it guarantees nothing.
     statements: tuple[Statement, ...] = ()
-    of_papers: bool = False
-    paired: bool = False
-    few_labels: bool = False
+    of_papers: bool = False  # whether it is the papers' rule
+    paired: bool = False  # whether it compares each query with and without the cut
+    few_labels: bool = False  # whether few labels can take the place of its certificate
 
     @property
     def certifies(self) -> bool:
@@ -84,21 +71,13 @@ class ThresholdMethod:
 
 @dataclass(frozen=True)
 class LossStatement:
-    """A statement that the loss is small.
+    """A statement that the loss is small."""
 
-    Attributes:
-        words: How it holds.
-        loss: The loss that it limits.
-        on_average: Whether it limits the loss on average, so that it has no confidence.
-        by_test: Whether a test of the loss of every labelled query certifies it.
-        of_cut_alone: Whether it never counts queries that are refused as a whole.
-    """
-
-    words: str
-    loss: str = "loss"
-    on_average: bool = False
-    by_test: bool = False
-    of_cut_alone: bool = False
+    words: str  # how it holds
+    loss: str = "loss"  # the loss that it limits
+    on_average: bool = False  # whether it limits the loss on average, so that it has no confidence
+    by_test: bool = False  # whether a test of the loss of every labelled query certifies it
+    of_cut_alone: bool = False  # whether it never counts queries that are refused as a whole
 
 
 METHODS: Mapping[Method, ThresholdMethod] = {
@@ -116,13 +95,9 @@ STATEMENTS: Mapping[str, LossStatement] = {
 
 @dataclass(frozen=True)
 class ReleaseFolder:
-    """One kind of content; a subclass has `write` and `open`.
+    """One kind of content; a subclass has `write` and `open`."""
 
-    Attributes:
-        path: Folder of the files: of the release, or one in it.
-    """
-
-    path: Path
+    path: Path  # folder of the files: of the release, or one in it
 
 
 def disagreement(release: Path, name: str) -> ReleaseError:

@@ -72,31 +72,19 @@ class Evidence(Protocol):
 
 @dataclass(frozen=True)
 class Measured:
-    """A share that was measured again.
-
-    Attributes:
-        share: The share.
-        upper: What has to be within the promised limit: a confidence limit for what was certified, else the share.
-        queries: Number of queries or questions; None if unknown.
-    """
+    """A share that was measured again."""
 
     share: float
-    upper: float
-    queries: int | None
+    upper: float  # what has to be within the promised limit: a confidence limit for what was certified, else the share
+    queries: int | None  # number of queries or questions; None if unknown
 
 
 @dataclass(frozen=True)
 class Promise(ABC):
-    """A promise of a release: at most a share of some queries goes wrong.
-
-    Attributes:
-        name: Short name, the same in every release.
-        words: What is promised, as one sentence.
-        limit: The promised limit.
-    """
+    """A promise of a release: at most a share of some queries goes wrong."""
 
     name: str
-    words: str
+    words: str  # what is promised, as one sentence
     limit: float
 
     @abstractmethod
@@ -126,15 +114,10 @@ def percent_at_most(share: float) -> str:
 
 @dataclass(frozen=True)
 class LimitedLoss(Promise):
-    """At most a share of a metric, or of the queries, is lost at τ.
-
-    Attributes:
-        policy: The policy.
-        place: Place of the limit among the policy's certificates.
-    """
+    """At most a share of a metric, or of the queries, is lost at τ."""
 
     policy: PolicyRecord
-    place: int
+    place: int  # place of the limit among the policy's certificates
 
     @classmethod
     def of(cls, records: StatedRecords) -> Iterator[Promise]:
@@ -160,17 +143,11 @@ class LimitedLoss(Promise):
 
 @dataclass(frozen=True)
 class LimitedStratumLoss(Promise):
-    """The limit on the loss also holds for the documents with one value of a field, with a filter on it and without.
-
-    Attributes:
-        policy: The policy.
-        strata: All strata.
-        stratum: The stratum; several values together if its value is None.
-    """
+    """The limit on the loss also holds for the documents with one value of a field, with a filter on it and without."""
 
     policy: PolicyRecord
     strata: StrataRecord
-    stratum: StratumRecord
+    stratum: StratumRecord  # the stratum; several values together if its value is None
 
     @classmethod
     def of(cls, records: StatedRecords) -> Iterator[Promise]:
@@ -205,17 +182,11 @@ class LimitedStratumLoss(Promise):
 
 @dataclass(frozen=True)
 class LimitedError(Promise):
-    """At most a share of the unanswerable queries gets a result, or of the answerable ones is refused.
-
-    Attributes:
-        limits: Both limits.
-        place: 0 for the first error, 1 for the second.
-        stated: Its limit; if none was requested, it was only found.
-    """
+    """At most a share of the unanswerable queries gets a result, or of the answerable ones is refused."""
 
     limits: RequestedLimits
-    place: int
-    stated: ErrorLimit
+    place: int  # 0 for the first error, 1 for the second
+    stated: ErrorLimit  # its limit; if none was requested, it was only found
 
     @classmethod
     def of(cls, records: StatedRecords) -> Iterator[Promise]:
@@ -249,14 +220,9 @@ class LimitedError(Promise):
 
 @dataclass(frozen=True)
 class AnsweredQuestions(Promise):
-    """ρ refuses most questions of a kind that no document answers.
+    """ρ refuses most questions of a kind that no document answers."""
 
-    Attributes:
-        record: The default refusal.
-        kind: The kind.
-    """
-
-    record: RefusalRecord
+    record: RefusalRecord  # the default refusal
     kind: QuestionKind
 
     @classmethod
@@ -291,13 +257,9 @@ def _counted(record: RefusalRecord | None, kind: QuestionKind) -> RefusedQuestio
 
 @dataclass(frozen=True)
 class LimitedLostAnswers(Promise):
-    """ρ refuses at most a share of the right answers.
+    """ρ refuses at most a share of the right answers."""
 
-    Attributes:
-        record: The default refusal.
-    """
-
-    record: RefusalRecord
+    record: RefusalRecord  # the default refusal
 
     @classmethod
     def of(cls, records: StatedRecords) -> Iterator[Promise]:
@@ -341,10 +303,7 @@ def ask_promises(
 ) -> tuple[StatedRecords, list[WithdrawnRecord]]:
     """Ask every promise; returns the new records without the withdrawn ones, and why each of these is withdrawn.
 
-    Args:
-        promised: Records that promise.
-        evidence: What measures the promises again.
-        new: Records of the new release; None if they are the same.
+    `new` are the records of the new release; None if they are the same.
     """
     records, withdrawn = new or promised, []
     for promise in promises(promised):

@@ -44,28 +44,21 @@ _MAX_BYTES = 64 << 20  # ten times what calibration writes
 
 @dataclass(frozen=True)
 class Reference:
-    """Similarities of q calibration queries with their top-K, correct and random documents; live traffic is compared.
+    """Similarities of q calibration queries with top-K, correct and random documents; live traffic is compared."""
 
-    Attributes:
-        top: (q, K) float32 S_topK, best first.
-        correct: (q,) float32 S_corr.
-        random: (q,) float32 S_rand; (0,) if no document but the results could be scored.
-        kept: (q,) int64 numbers of the K results that the policy keeps.
-        correct_kept: (q,) bool, whether these include the correct document, so that a user can have seen it.
-        relevance: (q, K) float32 probabilities that the top-K are relevant; only for the policy `probability`, and None
-            in releases of versions without it.
-        correct_relevance: (q,) float32 highest relevance of a relevant document in the top-K, 0 if there is none; only
-            present with `relevance`.
-        components: (q, C) float32 mean scores of the C components among the top-K; None without any.
-    """
-
-    top: Float32
-    correct: Float32
-    random: Float32
-    kept: NDArray[np.int64]
+    top: Float32  # (q, K) S_topK, best first
+    correct: Float32  # (q,) S_corr
+    random: Float32  # (q,) S_rand; (0,) if no document but the results could be scored
+    kept: NDArray[np.int64]  # (q,) numbers of the K results that the policy keeps
+    # (q,) bool, whether these include the correct document, so that a user can have seen it.
     correct_kept: NDArray[np.bool_]
+    # (q, K) float32 probabilities that the top-K are relevant; only for the policy `probability`, and None in releases
+    # of versions without it.
     relevance: Float32 | None = None
+    # (q,) float32 highest relevance of a relevant document in the top-K, 0 if there is none; only present with
+    # `relevance`.
     correct_relevance: Float32 | None = None
+    # (q, C) float32 mean scores of the C components among the top-K; None without any.
     components: Float32 | None = None
 
     def __len__(self) -> int:
@@ -83,11 +76,7 @@ class Reference:
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Read the file that `save` wrote.
-
-        Raises:
-            ReleaseError: If it holds anything else.
-        """
+        """Read the file that `save` wrote; raises ReleaseError if it holds anything else."""
         arrays = read_tensors(path)
         required = {field.name for field in fields(cls)} - _OF_PROBABILITY - _OF_COMPONENTS
         present = {*arrays} - _OF_COMPONENTS
@@ -124,28 +113,18 @@ class Outcomes:
     """Outcomes of q answerable queries, the held-out ones if there are any, and of u unanswerable ones.
 
     Promotion compares them with the outcomes of a later release.
-
-    Attributes:
-        query: (q,) uint64, the first 64 bits of the SHA-256 of the text, to match queries of two releases.
-        cluster: (q,) int64, equal for queries that share a relevant document.
-        hit: (q,) bool, whether the top-K holds a relevant document.
-        hit_kept: (q,) bool, whether the kept results hold a relevant document.
-        ndcg: (q,) float64, NDCG@K of the top-K.
-        ndcg_kept: (q,) float64, NDCG@K of the kept results.
-        kept: (q,) int64, number of kept results.
-        unanswerable: (u,) uint64, like `query`.
-        unanswerable_kept: (u,) int64, like `kept`.
     """
 
+    # (q,) uint64, the first 64 bits of the SHA-256 of the text, to match queries of two releases.
     query: NDArray[np.uint64]
-    cluster: NDArray[np.int64]
-    hit: NDArray[np.bool_]
-    hit_kept: NDArray[np.bool_]
-    ndcg: NDArray[np.float64]
-    ndcg_kept: NDArray[np.float64]
-    kept: NDArray[np.int64]
-    unanswerable: NDArray[np.uint64]
-    unanswerable_kept: NDArray[np.int64]
+    cluster: NDArray[np.int64]  # (q,) equal for queries that share a relevant document
+    hit: NDArray[np.bool_]  # (q,) whether the top-K holds a relevant document
+    hit_kept: NDArray[np.bool_]  # (q,) whether the kept results hold a relevant document
+    ndcg: NDArray[np.float64]  # (q,) NDCG@K of the top-K
+    ndcg_kept: NDArray[np.float64]  # (q,) NDCG@K of the kept results
+    kept: NDArray[np.int64]  # (q,) number of kept results
+    unanswerable: NDArray[np.uint64]  # (u,) like `query`
+    unanswerable_kept: NDArray[np.int64]  # (u,) like `kept`
 
     def save(self, path: Path) -> None:
         """Write the arrays to one safetensors file."""
@@ -155,8 +134,7 @@ class Outcomes:
     def load(cls, path: Path, k: int) -> Self:
         """Read the file that `save` wrote, for queries with at most k results.
 
-        Raises:
-            ReleaseError: If it holds anything else.
+        Raises ReleaseError if it holds anything else.
         """
         arrays = read_tensors(path)
         if {*arrays} != {*_OUTCOME_TYPES} or not _are_valid_outcomes(cls(**arrays), k):
@@ -205,11 +183,6 @@ def threshold_curve(reference: Reference, kind: PolicyKind, tau: float | None) -
     The points are the percentiles of the decision scores of the top-K and of the retrieved correct documents, τ itself,
     and one point above all scores. `kept` falls from 1 to 0; `loss` rises from 0 to the accuracy without a threshold.
     The curve is empty if the policy needs the relevance of the calibration queries, and the release lacks it.
-
-    Args:
-        reference: q queries with their top-K.
-        kind: Kind of the policy.
-        tau: Threshold of the policy, None if it has none.
     """
     score = POLICIES[kind]
     if score.needs_model and reference.relevance is None:
@@ -228,11 +201,9 @@ def threshold_curve(reference: Reference, kind: PolicyKind, tau: float | None) -
 
 
 def _decision_scores(reference: Reference, score: DecisionScore) -> tuple[Float32, Float32]:
-    """Return the decision scores of the top-K, (q, K), and of the best relevant result, (f,) for f queries with one.
-
-    The second is the highest score of a relevant document in the top-K. A cut by similarity, or relative to the best,
-    keeps the first results, so for these it is the score of the most similar relevant document.
-    """
+    """Return the decision scores of the top-K, (q, K), and of the best relevant result, (f,) for f queries with one."""
+    # The second is the highest score of a relevant document in the top-K. A cut by similarity, or relative to the best,
+    # keeps the first results, so for these it is the score of the most similar relevant document.
     if reference.relevance is not None and reference.correct_relevance is not None and score.needs_model:
         return reference.relevance, reference.correct_relevance[reference.correct_relevance > 0]
     top, correct = reference.top, reference.correct
@@ -260,9 +231,7 @@ class CalibrationQuestion(BaseModel):
     def outcome(self, tau: float | None, rho: float | None) -> Outcome:
         """Return what becomes of the question at thresholds, None for one that is not in force; compares float32.
 
-        Args:
-            tau: τ.
-            rho: ρ; with one, a question that is not refused keeps its first result.
+        With ρ, a question that is not refused keeps its first result.
         """
         if rho is not None and np.float32(self.best if self.refusal is None else self.refusal) < np.float32(rho):
             return "refused" if self.right is None else "lost"
@@ -292,8 +261,7 @@ def write_calibration_questions(path: Path, questions: Sequence[CalibrationQuest
 def read_calibration_questions(path: Path) -> list[bytes]:
     """Read the lines of the file that `write_calibration_questions` wrote; none if the release has no such file.
 
-    Raises:
-        ReleaseError: If it cannot be read.
+    Raises ReleaseError if it cannot be read.
     """
     try:
         return read_bounded(path, _MAX_BYTES).splitlines()

@@ -18,12 +18,7 @@ MIN_QUERIES = 30
 
 
 def migrated(manifest: Mapping[str, Json], version: int) -> dict[str, Json]:
-    """Return a manifest of schema 2 as one of this version, both as unchecked JSON.
-
-    Args:
-        manifest: The manifest of a release.
-        version: Schema version of the result.
-    """
+    """Return a manifest of schema 2 as one of this version, both as unchecked JSON."""
     second = manifest.get("second_stage")
     if isinstance(second, Mapping) and isinstance(first := second.get("first"), Mapping):
         manifest = {**manifest, "second_stage": {**second, "first": _with_one_refusal(first)}}
@@ -41,42 +36,28 @@ class CheckedAnswers(Interval):
     """The share of answers that are lost, to τ or to ρ, with one-sided 95 % limits.
 
     An answer is a relevant document in the top K of a query. It is lost if the query keeps no relevant result.
-
-    Attributes:
-        heldout: Whether the queries are held-out ones; else they are those that chose the thresholds.
-        answers: Number of queries that find an answer.
-        lost: Number of these that lose it.
     """
 
-    heldout: bool
-    answers: int
-    lost: int
+    heldout: bool  # whether the queries are held-out ones; else they are those that chose the thresholds
+    answers: int  # number of queries that find an answer
+    lost: int  # number of these that lose it
 
 
 TrainedSimilarity = Literal["dot", "euclidean", "manhattan"]
 
 
 class EncoderFitRecord(Record):
-    """Problems between the encoder and the texts of the data set.
+    """Problems between the encoder and the texts of the data set."""
 
-    Attributes:
-        documents: Number of checked documents, evenly spread over the corpus; all if there are at most 5,000.
-        unreadable_documents: Number of documents whose text is mostly unknown tokens.
-        indistinct_documents: Number of documents that differ from another one only in unknown tokens, so that both have
-            the same vector.
-        queries: Number of labelled queries.
-        truncated_queries: Number of queries longer than the encoder reads.
-        unreadable_queries: Number of queries whose text is mostly unknown tokens.
-        trained_similarity: Similarity that the encoder was trained for; None for cosine.
-    """
-
+    # Number of checked documents, evenly spread over the corpus; all if there are at most 5,000.
     documents: int = Field(ge=1)
-    unreadable_documents: int = Field(ge=0)
+    unreadable_documents: int = Field(ge=0)  # number of documents whose text is mostly unknown tokens
+    # Number of documents that differ from another one only in unknown tokens, so that both have the same vector.
     indistinct_documents: int = Field(ge=0)
-    queries: int = Field(ge=0)
-    truncated_queries: int = Field(ge=0)
-    unreadable_queries: int = Field(ge=0)
-    trained_similarity: TrainedSimilarity | None = None
+    queries: int = Field(ge=0)  # number of labelled queries
+    truncated_queries: int = Field(ge=0)  # number of queries longer than the encoder reads
+    unreadable_queries: int = Field(ge=0)  # number of queries whose text is mostly unknown tokens
+    trained_similarity: TrainedSimilarity | None = None  # similarity that the encoder was trained for; None for cosine
 
     @property
     def is_notable(self) -> bool:
@@ -86,52 +67,33 @@ class EncoderFitRecord(Record):
 
 
 class QuerySetRecord(Record):
-    """The quality of the answerable queries of a data set.
+    """The quality of the answerable queries of a data set."""
 
-    Attributes:
-        clusters: Number of clusters of queries that share relevant documents.
-        effective_sample_size: Number of independent queries with the same information, by the
-            intra_cluster_correlation.
-        intra_cluster_correlation: Correlation of accuracy within clusters, 0…1; None if accuracy never varies, and then
-            the worst case, 1, is assumed.
-        accuracy_by_cluster: Accuracy with the resulting interval.
-        cosine_distance: Mean distance of the distinct relevant documents; None, like the next three, if there are too
-            few.
-        topics: Number of topics of the distinct relevant documents.
-        silhouette: Silhouette of these topics.
-        topic_entropy: Entropy of these topics.
-        duplicate_queries: Number of queries whose text occurred before.
-        warnings: Warnings as sentences.
-    """
-
-    clusters: int
+    clusters: int  # number of clusters of queries that share relevant documents
+    # Number of independent queries with the same information, by the intra_cluster_correlation.
     effective_sample_size: float
+    # Correlation of accuracy within clusters, 0…1; None if accuracy never varies, and then the worst case, 1, is
+    # assumed.
     intra_cluster_correlation: float | None = None
-    accuracy_by_cluster: Interval
+    accuracy_by_cluster: Interval  # accuracy with the resulting interval
+    # Mean distance of the distinct relevant documents; None, like the next three, if there are too few.
     cosine_distance: float | None = None
-    topics: int | None = None
-    silhouette: float | None = None
+    topics: int | None = None  # number of topics of the distinct relevant documents
+    silhouette: float | None = None  # silhouette of these topics
     topic_entropy: float | None = None
-    duplicate_queries: int
-    warnings: list[str]
+    duplicate_queries: int  # number of queries whose text occurred before
+    warnings: list[str]  # warnings as sentences
 
 
 class AgainstChance(Record):
-    """Accuracy@K of all answerable queries without a cut, compared with that of K random documents.
-
-    Attributes:
-        accuracy: Measured accuracy.
-        lower: Exact one-sided limit, by query (Clopper and Pearson).
-        chance: Accuracy of a random draw: K/N for a query with one relevant document among N, at most 1.
-        confidence: Confidence of the limit.
-        queries_needed: Approximate number of answerable queries with the same accuracy that would bring the limit above
-            chance; None if it is above already or no number suffices.
-    """
+    """Accuracy@K of all answerable queries without a cut, compared with that of K random documents."""
 
     accuracy: float
-    lower: float
-    chance: float
+    lower: float  # exact one-sided limit, by query (Clopper and Pearson)
+    chance: float  # accuracy of a random draw: K/N for a query with one relevant document among N, at most 1
     confidence: float
+    # Approximate number of answerable queries with the same accuracy that would bring the limit above chance; None if
+    # it is above already or no number suffices.
     queries_needed: int | None = None
 
     @property
@@ -144,36 +106,25 @@ class BiasRecord(Interval):
     """Expected accuracy on generated queries minus accuracy on human ones, for a data set without this measurement.
 
     The mean is over public data sets; the limits are a 95 % prediction interval for one further data set.
-
-    Attributes:
-        sets: Number of public data sets.
-        loss: The same difference for the accuracy that is lost to τ. Below 0, τ loses more answers of people than of
-            generated queries.
     """
 
-    sets: int
+    sets: int  # number of public data sets
+    # The same difference for the accuracy that is lost to τ. Below 0, τ loses more answers of people than of generated
+    # queries.
     loss: Interval
 
 
 class CalibrationRecord(Record):
-    """The amount of evidence behind a release.
+    """The amount of evidence behind a release."""
 
-    Attributes:
-        state: State of the release: provisional if there is any reason, inherited if a promise is withdrawn.
-        reasons: Reasons for a provisional state.
-        human: Number of answerable queries of people.
-        generated: Number of generated answerable queries.
-        bias: Figures on generated queries minus those on human ones; None without generated queries, or if a language
-            model wrote any, because the bias was measured on crops only.
-        accuracy: Accuracy compared with chance.
-    """
-
-    state: State
-    reasons: list[StateReason]
-    human: int
-    generated: int
+    state: State  # state of the release: provisional if there is any reason, inherited if a promise is withdrawn
+    reasons: list[StateReason]  # reasons for a provisional state
+    human: int  # number of answerable queries of people
+    generated: int  # number of generated answerable queries
+    # Figures on generated queries minus those on human ones; None without generated queries, or if a language model
+    # wrote any, because the bias was measured on crops only.
     bias: BiasRecord | None = None
-    accuracy: AgainstChance
+    accuracy: AgainstChance  # accuracy compared with chance
 
     def because(self, k: int) -> str:
         """Return why the release is provisional and what would make it calibrated; empty if it is calibrated."""
@@ -199,14 +150,7 @@ class CalibrationRecord(Record):
 def why_provisional(reasons: Collection[StateReason], human: int, generated: int, k: int) -> str:
     """Explain why a release is provisional, and what would make it calibrated.
 
-    Args:
-        reasons: Reasons for the provisional state.
-        human: Number of answerable queries of people.
-        generated: Number of generated answerable queries.
-        k: K of the top-K.
-
-    Returns:
-        Clauses without a full stop; empty without a reason.
+    Returns clauses without a full stop; empty without a reason.
     """
     too_few_queries = "few_queries" in reasons
     clauses = []

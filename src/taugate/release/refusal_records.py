@@ -14,22 +14,13 @@ QuestionKind = Literal["off_topic", "request", "near_miss", "unanswerable"]
 
 
 class ErrorLimit(Record):
-    """A limit on one of the two errors of refusing queries.
+    """A limit on one of the two errors of refusing queries."""
 
-    Attributes:
-        asked: Requested limit of the share; None without one.
-        upper: Limit that holds with the joint confidence.
-        found: Share among the certifying queries.
-        queries: Number of certifying queries.
-        queries_needed: Smallest number of queries that can certify `asked` if none is an error.
-        evidence: Unit of evidence.
-    """
-
-    asked: float | None = None
-    upper: float
-    found: float
-    queries: int
-    queries_needed: int | None = None
+    asked: float | None = None  # requested limit of the share; None without one
+    upper: float  # limit that holds with the joint confidence
+    found: float  # share among the certifying queries
+    queries: int  # number of certifying queries
+    queries_needed: int | None = None  # smallest number of queries that can certify `asked` if none is an error
     evidence: EvidenceRecord
 
     @property
@@ -39,73 +30,47 @@ class ErrorLimit(Record):
 
 
 class ScoreCandidate(Record):
-    """A candidate score for refusing queries, measured on queries that it was not fitted on.
-
-    Attributes:
-        name: Name of the score.
-        auroc: Probability that an answerable query's score is above an unanswerable one's; ties count half.
-        answered: Share of the unanswerable queries that are answered at the threshold that refuses the requested share
-            of answerable ones.
-        standard_error: Standard error of `answered`, by document; None in releases that compare two scores only.
-    """
+    """A candidate score for refusing queries, measured on queries that it was not fitted on."""
 
     name: str
-    auroc: float
+    auroc: float  # probability that an answerable query's score is above an unanswerable one's; ties count half
+    # Share of the unanswerable queries that are answered at the threshold that refuses the requested share of
+    # answerable ones.
     answered: float
+    # Standard error of `answered`, by document; None in releases that compare two scores only.
     standard_error: float | None = None
 
 
 class TradeOff(Record):
-    """A trade-off between the two errors: upper limits that hold with the joint confidence for this pair alone.
+    """A trade-off between the two errors: upper limits that hold with the joint confidence for this pair alone."""
 
-    Attributes:
-        empty: Share of answerable queries that are refused.
-        answered: Smallest share of unanswerable queries that are answered then.
-    """
-
-    empty: float
-    answered: float
+    empty: float  # share of answerable queries that are refused
+    answered: float  # smallest share of unanswerable queries that are answered then
 
 
 class RequestedLimits(Record):
-    """Limits on both errors of refusing queries, and how ρ was chosen for them.
+    """Limits on both errors of refusing queries, and how ρ was chosen for them."""
 
-    Attributes:
-        answered: Limit of the share of unanswerable queries that are answered.
-        refused: Limit of the share of answerable queries that are refused.
-        confidence: Joint confidence of both limits.
-        guarantee: The guarantee as one plain sentence.
-        least_empty: Upper limit of the share of answerable queries refused at the smallest ρ that certifies the limit
-            of answers; None if no ρ does.
-        candidates: Candidate scores.
-        tradeoff: Trade-offs by ascending share of refused queries.
-    """
-
-    answered: ErrorLimit
-    refused: ErrorLimit
-    confidence: float
-    guarantee: str
+    answered: ErrorLimit  # limit of the share of unanswerable queries that are answered
+    refused: ErrorLimit  # limit of the share of answerable queries that are refused
+    confidence: float  # joint confidence of both limits
+    guarantee: str  # the guarantee as one plain sentence
+    # Upper limit of the share of answerable queries refused at the smallest ρ that certifies the limit of answers; None
+    # if no ρ does.
     least_empty: float | None = None
     candidates: list[ScoreCandidate]
-    tradeoff: list[TradeOff]
+    tradeoff: list[TradeOff]  # trade-offs by ascending share of refused queries
 
 
 class RefusedQuestions(Record):
-    """How many questions of one kind, none of which the corpus answers, get no result.
-
-    Attributes:
-        queries: Number of questions.
-        refused: Number of these that get no result, whether refused as a whole or cut.
-        lower: One-sided 95 % lower limit of the refused share.
-        evidence: Unit of evidence; None in releases of earlier versions if each question is its own unit.
-        uncertified: Number that would be refused if no loss were certified; None if none is.
-    """
+    """How many questions of one kind, none of which the corpus answers, get no result."""
 
     queries: int = Field(ge=1)
-    refused: int = Field(ge=0)
-    lower: float
+    refused: int = Field(ge=0)  # number of these that get no result, whether refused as a whole or cut
+    lower: float  # one-sided 95 % lower limit of the refused share
+    # Unit of evidence; None in releases of earlier versions if each question is its own unit.
     evidence: EvidenceRecord | None = None
-    uncertified: int | None = None
+    uncertified: int | None = None  # number that would be refused if no loss were certified; None if none is
 
     @property
     def answered(self) -> float:
@@ -114,17 +79,11 @@ class RefusedQuestions(Record):
 
 
 class DoubledCorpus(Record):
-    """What is expected of ρ if the corpus doubles with documents like those of today; a forecast, without a limit.
+    """What is expected of ρ if the corpus doubles with documents like those of today; a forecast, without a limit."""
 
-    Attributes:
-        documents: Number of documents then.
-        rho: ρ that a calibration would choose.
-        refused: Share of the questions about other subjects that the present ρ refuses.
-    """
-
-    documents: int
-    rho: float
-    refused: float
+    documents: int  # number of documents then
+    rho: float  # ρ that a calibration would choose
+    refused: float  # share of the questions about other subjects that the present ρ refuses
 
 
 class RefusalRecord(Record):
@@ -132,30 +91,22 @@ class RefusalRecord(Record):
 
     By default, rho comes from the questions without an answer that ship with Taugate, and from the user's unanswerable
     queries if there are any; near misses are only counted. With limits on both errors, the user's queries certify it.
-
-    Attributes:
-        score: Name of the score; None if no query is refused as a whole.
-        rho: Threshold of the score; None without a score. The evidence then counts what the cut leaves without a
-            result.
-        certified: Whether limits were requested, and hold.
-        provisional: Whether there were too few labelled queries to limit the share of lost answers.
-        evidence: How many questions are refused, by their kind. Those about other subjects and short requests are the
-            easy cases, so their shares are optimistic.
-        lost: Share of the queries with a relevant document in their top K that are refused, with its one-sided limits;
-            None if limits were requested, and if nothing is refused.
-        left_out: Number of off-topic questions that the documents seem to answer, and that do not count.
-        limits: The requested limits; None without any.
-        doubled: What is expected if the corpus doubles; None if ρ was not chosen by default for a corpus.
     """
 
-    score: str | None = None
+    score: str | None = None  # name of the score; None if no query is refused as a whole
+    # Threshold of the score; None without a score. The evidence then counts what the cut leaves without a result.
     rho: FiniteFloat | None = None
-    certified: bool = False
-    provisional: bool = False
+    certified: bool = False  # whether limits were requested, and hold
+    provisional: bool = False  # whether there were too few labelled queries to limit the share of lost answers
+    # How many questions are refused, by their kind. Those about other subjects and short requests are the easy cases,
+    # so their shares are optimistic.
     evidence: dict[QuestionKind, RefusedQuestions] = Field(default_factory=dict)
+    # Share of the queries with a relevant document in their top K that are refused, with its one-sided limits; None if
+    # limits were requested, and if nothing is refused.
     lost: Interval | None = None
-    left_out: int = 0
-    limits: RequestedLimits | None = None
+    left_out: int = 0  # number of off-topic questions that the documents seem to answer, and that do not count
+    limits: RequestedLimits | None = None  # the requested limits; None without any
+    # What is expected if the corpus doubles; None if ρ was not chosen by default for a corpus.
     doubled: DoubledCorpus | None = None
 
     @model_validator(mode="after")
@@ -195,14 +146,8 @@ class _AnsweredQuestions(Record):
 def refusal_of_schema_2(manifest: Mapping[str, Json]) -> dict[str, Json] | None:
     """Convert the three records of schema 2, `abstention`, `refusal` and `no_answer`, into one.
 
-    Args:
-        manifest: A manifest of schema 2, or the record of its first stage, as JSON.
-
-    Returns:
-        None if it has none of them.
-
-    Raises:
-        ValidationError: If `no_answer` is not such a record; the others are checked as a part of the manifest.
+    None if it has none of them. The manifest may be the record of its first stage. Raises ValidationError if
+    `no_answer` is not such a record; the others are checked as a part of the manifest.
     """
     of_limits, by_default, counted = (_object(manifest, name) for name in ("abstention", "refusal", "no_answer"))
     record: dict[str, Json] = {}

@@ -40,37 +40,22 @@ _MAX_PAIRS_BYTES = 1 << 20  # a hundred times what a calibration writes
 
 
 class PairedLoss(Record):
-    """A metric of the baseline and of a candidate on the same queries.
+    """A metric of the baseline and of a candidate on the same queries."""
 
-    Attributes:
-        baseline: Mean of the baseline.
-        candidate: Mean of the candidate.
-        loss: Baseline − candidate for the average unit, with limits that are one-sided at the gate's confidence.
-        p: p-value of a loss of the margin or more.
-    """
-
-    baseline: float
-    candidate: float
-    loss: Interval
-    p: float
+    baseline: float  # mean of the baseline
+    candidate: float  # mean of the candidate
+    loss: Interval  # baseline − candidate for the average unit, with limits that are one-sided at the gate's confidence
+    p: float  # p-value of a loss of the margin or more
 
 
 class LexicalRecord(Record):
-    """The lexical part of the score, cosine + weight · share.
+    """The lexical part of the score, cosine + weight · share."""
 
-    Attributes:
-        weight: Weight of the lexical share.
-        k1: Saturation of a term's count in BM25.
-        b: Share of the length normalisation in BM25.
-        terms: Number of distinct terms in the documents.
-        sha256: Digest of the file with the index of the words.
-    """
-
-    weight: float = Field(gt=0, le=MAX_WEIGHT)
-    k1: float = Field(ge=0)
-    b: float = Field(ge=0, le=1)
-    terms: int
-    sha256: str
+    weight: float = Field(gt=0, le=MAX_WEIGHT)  # weight of the lexical share
+    k1: float = Field(ge=0)  # saturation of a term's count in BM25
+    b: float = Field(ge=0, le=1)  # share of the length normalisation in BM25
+    terms: int  # number of distinct terms in the documents
+    sha256: str  # digest of the file with the index of the words
 
 
 ProjectionKind = Literal["query-pca", "query-document-pca"]
@@ -82,29 +67,18 @@ def projection_name(kind: ProjectionKind, retention: float, *, centred: bool) ->
 
 
 class ProjectionRecord(Record):
-    """The projection in force.
+    """The projection in force."""
 
-    Attributes:
-        kind: What the PCA was fitted on: queries, or queries and documents.
-        centred: False for x ↦ xW; None for x ↦ (x − μ)W.
-        accepted: False if the settings file took it although the gate did not accept it; else None.
-        retention: r, requested or chosen.
-        dimension: d', the dimension after projection.
-        queries: Number of queries that it was fitted on.
-        rank: Number of components that these queries have.
-        explained_variance: Share of the queries' variance that is kept.
-        folds: Number of folds of the cross-validation that the gate evaluated.
-    """
-
-    kind: ProjectionKind = "query-pca"
-    centred: Literal[False] | None = None
+    kind: ProjectionKind = "query-pca"  # what the PCA was fitted on: queries, or queries and documents
+    centred: Literal[False] | None = None  # False for x ↦ xW; None for x ↦ (x − μ)W
+    # False if the settings file took it although the gate did not accept it; else None.
     accepted: Literal[False] | None = None
-    retention: float
-    dimension: int
-    queries: int
-    rank: int
-    explained_variance: float
-    folds: int
+    retention: float  # r, requested or chosen
+    dimension: int  # d', the dimension after projection
+    queries: int  # number of queries that it was fitted on
+    rank: int  # number of components that these queries have
+    explained_variance: float  # share of the queries' variance that is kept
+    folds: int  # number of folds of the cross-validation that the gate evaluated
 
     @property
     def candidate(self) -> str:
@@ -113,96 +87,56 @@ class ProjectionRecord(Record):
 
 
 class GateRecord(Record):
-    """A candidate of the gate, accepted or not.
-
-    Attributes:
-        candidate: Name of the candidate.
-        kind: What the candidate changes.
-        admitted: Whether the gate accepted it.
-        accuracy: Loss of accuracy.
-        ndcg: Loss of NDCG.
-        p_adjusted: p-value of the worse of the two metrics, adjusted for all tried candidates.
-        margin: Largest allowed loss.
-        confidence: Confidence of the decision.
-        n: Number of queries.
-        clusters: Number of clusters of queries that share a document.
-        verdict: Decision; "worse" if the measured loss is the margin or more.
-        evidence: Unit of evidence.
-        statement: Unit whose mean loss is below the margin.
-        least: Smallest loss that these queries could have excluded for a candidate that changes nothing.
-        queries_needed: Number of such queries that would decide, if these cannot.
-        gain: Savings by the candidate, each figure beside that of the same run without it.
-        processor: Instructions that the gain of a precision was measured with: avx512 or avx2; None for any
-            other candidate.
-        decided_by: The lost query that decides, if losses cannot be told from the margin; else None.
-    """
+    """A candidate of the gate, accepted or not."""
 
     candidate: str
-    kind: str
+    kind: str  # what the candidate changes
     admitted: bool
     accuracy: PairedLoss
     ndcg: PairedLoss
-    p_adjusted: float
-    margin: float
-    confidence: float
+    p_adjusted: float  # p-value of the worse of the two metrics, adjusted for all tried candidates
+    margin: float  # largest allowed loss
+    confidence: float  # confidence of the decision
     n: int
-    clusters: int
-    verdict: Verdict | None = None
+    clusters: int  # number of clusters of queries that share a document
+    verdict: Verdict | None = None  # decision; "worse" if the measured loss is the margin or more
     evidence: EvidenceRecord | None = None
-    statement: GateStatement | None = None
+    statement: GateStatement | None = None  # unit whose mean loss is below the margin
+    # Smallest loss that these queries could have excluded for a candidate that changes nothing.
     least: float | None = None
-    queries_needed: int | None = None
-    gain: dict[str, float]
+    queries_needed: int | None = None  # number of such queries that would decide, if these cannot
+    gain: dict[str, float]  # savings by the candidate, each figure beside that of the same run without it
+    # Instructions that the gain of a precision was measured with: avx512 or avx2; None for any other candidate.
     processor: str | None = None
-    decided_by: str | None = None
+    decided_by: str | None = None  # the lost query that decides, if losses cannot be told from the margin; else None
 
 
 class SkippedCandidate(Record):
-    """A candidate that was not judged, for `reason`: it is not possible here, or not cheap enough.
-
-    Attributes:
-        candidate: Name of the candidate.
-        kind: What the candidate changes.
-        reason: Why it was not judged.
-        gain: What it would save, each figure beside that of the baseline; None if it is not possible.
-    """
+    """A candidate that was not judged, for `reason`: it is not possible here, or not cheap enough."""
 
     candidate: str
-    kind: str
-    reason: str
+    kind: str  # what the candidate changes
+    reason: str  # why it was not judged
+    # What it would save, each figure beside that of the baseline; None if it is not possible.
     gain: dict[str, float] | None = None
 
 
 class FirstStageRecord(Record):
-    """The first stage alone, calibrated on the same queries. Fields are as in the manifest.
+    """The first stage alone, calibrated on the same queries. Fields are as in the manifest."""
 
-    Attributes:
-        policy: Its cut, by its own scores.
-        relevance: Its model of relevance.
-        refusal: What refuses queries as a whole.
-        metrics: What its cut keeps and loses.
-    """
-
-    policy: PolicyRecord
-    relevance: RelevanceRecord | None = None
-    refusal: RefusalRecord | None = None
-    metrics: dict[Literal["calibration", "heldout"], MetricsRecord]
+    policy: PolicyRecord  # its cut, by its own scores
+    relevance: RelevanceRecord | None = None  # its model of relevance
+    refusal: RefusalRecord | None = None  # what refuses queries as a whole
+    metrics: dict[Literal["calibration", "heldout"], MetricsRecord]  # what its cut keeps and loses
 
 
 class TokenVectorsRecord(Record):
-    """The token vectors of the documents, for late interaction; their digest is that of their file.
+    """The token vectors of the documents, for late interaction; their digest is that of their file."""
 
-    Attributes:
-        dtype: Type of a component; each vector has a scale in float32, too.
-        dimension: Components of a vector.
-        count: Number of vectors of all documents.
-        bytes_per_passage: Mean size of a passage's vectors in bytes, with their scales.
-    """
-
-    dtype: Literal["int8"]
-    dimension: int = Field(ge=1)
+    dtype: Literal["int8"]  # type of a component; each vector has a scale in float32, too
+    dimension: int = Field(ge=1)  # components of a vector
     count: int = Field(ge=1)
-    bytes_per_passage: float = Field(gt=0)
+    bytes_per_passage: float = Field(gt=0)  # mean size of a passage's vectors in bytes, with their scales
 
     @classmethod
     def of(cls, dimension: int, counts: Sequence[int]) -> Self:
@@ -212,37 +146,26 @@ class TokenVectorsRecord(Record):
 
 
 class SecondStageRecord(Record):
-    """The second stage: the manifest's policy, relevance, refusals and metrics are of its scores.
-
-    Attributes:
-        kind: Kind of the reranker.
-        name: Name of the model, or of the endpoint's model.
-        model: Name of the model in requests to an endpoint; None without an endpoint, or if requests name none.
-        sha256: Digest of the files of the model, or of the scores that an endpoint gave the known pairs.
-        scores: Whether scores are at least 0, or any numbers, such as log-odds.
-        candidates: Number of the first stage's results that are scored.
-        first_stage_weight: Weight of the first stage's score in the score that ranks; 0, and not written, if the
-            reranker's score alone does.
-        precision: Precision of the model; not written if it is float32.
-        tolerance: Largest allowed difference of a known pair's score.
-        separation: Share of pairs of an answerable and an unanswerable query in which the former has the higher best
-            score (AUROC), of the first stage and of the second; None without unanswerable queries.
-        token_vectors: Token vectors of the documents; None unless it is late interaction.
-        first: The first stage alone.
-    """
+    """The second stage: the manifest's policy, relevance, refusals and metrics are of its scores."""
 
     kind: RerankerKind
-    name: str
+    name: str  # name of the model, or of the endpoint's model
+    # Name of the model in requests to an endpoint; None without an endpoint, or if requests name none.
     model: str | None = None
-    sha256: str
-    scores: RerankerScale
-    candidates: int = Field(ge=1)
+    sha256: str  # digest of the files of the model, or of the scores that an endpoint gave the known pairs
+    scores: RerankerScale  # whether scores are at least 0, or any numbers, such as log-odds
+    candidates: int = Field(ge=1)  # number of the first stage's results that are scored
+    # Weight of the first stage's score in the score that ranks; 0, and not written, if the reranker's score alone does.
     first_stage_weight: float = Field(default=0.0, ge=0, exclude_if=lambda weight: not weight)
+    # Precision of the model; not written if it is float32.
     precision: Precision = Field(default="float32", exclude_if=lambda value: value == "float32")
-    tolerance: float = Field(gt=0, lt=1)
+    tolerance: float = Field(gt=0, lt=1)  # largest allowed difference of a known pair's score
+    # Share of pairs of an answerable and an unanswerable query in which the former has the higher best score (AUROC),
+    # of the first stage and of the second; None without unanswerable queries.
     separation: PairedLoss | None = None
+    # Token vectors of the documents; None unless it is late interaction.
     token_vectors: TokenVectorsRecord | None = None
-    first: FirstStageRecord
+    first: FirstStageRecord  # the first stage alone
 
 
 def candidate_name(name: str, candidates: int, precision: Precision) -> str:
@@ -257,11 +180,7 @@ def write_pairs(path: Path, pairs: list[KnownPair]) -> None:
 
 
 def read_pairs(path: Path) -> list[KnownPair]:
-    """Read the file that `write_pairs` wrote.
-
-    Raises:
-        ReleaseError: If it holds anything else.
-    """
+    """Read the file that `write_pairs` wrote; raises ReleaseError if it holds anything else."""
     try:
         return _PAIRS.validate_json(read_bounded(path, _MAX_PAIRS_BYTES))
     except (OSError, ValidationError) as error:

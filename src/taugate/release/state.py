@@ -39,64 +39,39 @@ def state_in_words(state: str, certified: CertifiedLoss | None) -> str:
 
 
 class ErasureRecord(Record):
-    """An erasure: the release copies another release without some documents, and keeps its figures.
+    """An erasure: the release copies another release without some documents, and keeps its figures."""
 
-    Attributes:
-        release: Id of the copied release.
-        documents: Number of calibrated documents that are erased, including earlier erasures.
-        recall: Recall of an approximate index, which is rebuilt, as in IndexRecord but over the golden queries.
-    """
-
-    release: str
-    documents: int = Field(ge=1)
+    release: str  # id of the copied release
+    documents: int = Field(ge=1)  # number of calibrated documents that are erased, including earlier erasures
+    # Recall of an approximate index, which is rebuilt, as in IndexRecord but over the golden queries.
     recall: float | None = None
 
 
 class UpdateRecord(Record):
-    """An update: the release has the documents of a newer corpus and the threshold of an earlier release.
+    """An update: the release has the documents of a newer corpus and the threshold of an earlier release."""
 
-    Attributes:
-        parent: Id of the previously current release, whose threshold and relevance model were kept.
-        calibrated: Id of the release that chose them: the parent, unless the parent is an update too.
-        documents: Number of documents of that release; None in releases of older versions.
-        updates: Number of updates since that release, including this one.
-        added: Number of added documents.
-        changed: Number of changed documents.
-        removed: Number of removed documents.
-        queries: Number of queries that both releases can answer.
-        evidence: Unit of evidence among these queries.
-        loss: The policy's metric at τ of the parent minus that of this release, for the average unit, with limits that
-            are one-sided at the confidence.
-        margin: Largest allowed loss.
-        holds: Whether the loss is shown to be smaller, and no promise is withdrawn.
-        forced: Whether promotion was requested regardless.
-    """
-
-    parent: str
-    calibrated: str
+    parent: str  # id of the previously current release, whose threshold and relevance model were kept
+    calibrated: str  # id of the release that chose them: the parent, unless the parent is an update too
+    # Number of documents of that release; None in releases of older versions.
     documents: int | None = Field(default=None, ge=1)
-    updates: int = Field(ge=1)
+    updates: int = Field(ge=1)  # number of updates since that release, including this one
     added: int
     changed: int
     removed: int
-    queries: int
-    evidence: EvidenceRecord
+    queries: int  # number of queries that both releases can answer
+    evidence: EvidenceRecord  # unit of evidence among these queries
+    # The policy's metric at τ of the parent minus that of this release, for the average unit, with limits that are
+    # one-sided at the confidence.
     loss: Interval
-    margin: float
+    margin: float  # largest allowed loss
     confidence: float
-    holds: bool
-    forced: bool
+    holds: bool  # whether the loss is shown to be smaller, and no promise is withdrawn
+    forced: bool  # whether promotion was requested regardless
 
 
 class WithdrawnRecord(Record):
-    """A promise that is not shown to hold for the documents of a release, although an earlier release made it.
-
-    Attributes:
-        promise: Its name.
-        words: What was promised, as one sentence.
-        reason: What was measured instead, or why nothing could be.
-    """
+    """A promise that is not shown to hold for the documents of a release, although an earlier release made it."""
 
     promise: str
-    words: str
-    reason: str
+    words: str  # what was promised, as one sentence
+    reason: str  # what was measured instead, or why nothing could be

@@ -45,22 +45,16 @@ _MAX_SHOWN = 200  # characters of a manifest's value in a message
 
 @dataclass(frozen=True)
 class TrustedKeys:
-    """The public keys whose signatures are trusted.
+    """The public keys whose signatures are trusted."""
 
-    Attributes:
-        source: File or folder of the keys.
-        keys: Ed25519 keys by id.
-    """
-
-    source: Path
-    keys: Mapping[str, "Ed25519PublicKey"]
+    source: Path  # file or folder of the keys
+    keys: Mapping[str, "Ed25519PublicKey"]  # Ed25519 keys by id
 
     @classmethod
     def load(cls, source: Path) -> Self:
         """Load all keys of a PEM file, or of the *.pem files of a folder.
 
-        Raises:
-            InputError: If `source` cannot be read or holds anything else.
+        Raises InputError if `source` cannot be read or holds anything else.
         """
         require_cryptography()
         files = sorted(source.glob("*.pem")) if source.is_dir() else [source]
@@ -118,11 +112,7 @@ def _read_public_keys(path: Path) -> list["Ed25519PublicKey"]:
 
 
 def check_signature(release: Path, manifest: bytes, trusted: TrustedKeys) -> None:
-    """Check that one of the trusted keys signed the bytes of a release's manifest.
-
-    Raises:
-        ReleaseError: If none did.
-    """
+    """Check that one of the trusted keys signed the bytes of a release's manifest; raises ReleaseError if none did."""
     path = release / SIGNATURE
     signatures = read_signatures(release)
     if not signatures:
@@ -144,8 +134,7 @@ def check_signature(release: Path, manifest: bytes, trusted: TrustedKeys) -> Non
 def read_signatures(release: Path) -> dict[str, str]:
     """Read a release's signatures by key id, both in hexadecimal; empty if there is no file.
 
-    Raises:
-        ReleaseError: If the file does not hold signatures.
+    Raises ReleaseError if the file does not hold signatures.
     """
     path = release / SIGNATURE
     try:
@@ -168,15 +157,7 @@ def encode_signatures(signatures: Mapping[str, str]) -> bytes:
 def verify(release: Path, trusted: TrustedKeys | None = None) -> ReleaseManifest:
     """Check signature, schema version, id, content digest, and the digest and size of every file.
 
-    Args:
-        release: Folder of the release, named by its id.
-        trusted: Keys of which one must have signed the manifest; None requires no signature.
-
-    Returns:
-        The manifest.
-
-    Raises:
-        ReleaseError: If a check fails; names the first failure.
+    Without `trusted`, no signature is required. Raises ReleaseError if a check fails; names the first failure.
     """
     return verified(release, trusted)[0]
 

@@ -164,3 +164,23 @@ def test_worker_killed_at_start_is_replaced(releases: Path, crash: tuple[Path, d
         service.ready()
         assert service.log().count("worker died; starting another") == 1
         until(lambda: service.log().count('"ready"') == WORKERS)
+
+
+@pytest.mark.slow
+def test_judgement_counts_once_across_workers(releases: Path) -> None:
+    with ServiceProcess(releases, TAUGATE_WORKERS="2") as process:
+        service = process.ready()
+        until(lambda: service.log().count('"ready"') == 2)
+        url = f"http://127.0.0.1:{service.port}"
+        replies = [
+            httpx.post(f"{url}/search", json={"query": f"permit {n}", "threshold": -2}).json() for n in range(30)
+        ]
+        told = [
+            [httpx.post(f"{url}/feedback", json=judged).json().get("status") for _ in range(3)]
+            for judged in (
+                {"query_id": reply["query_id"], "document_id": reply["results"][0]["id"], "relevant": True}
+                for reply in replies
+            )
+        ]
+        assert told == [["accepted", "repeated", "repeated"]] * 30
+        assert scrape(service)["taugate_feedback_total{relevant}"] == 30

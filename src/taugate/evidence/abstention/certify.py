@@ -42,39 +42,25 @@ _REFUSED = (0.01, 0.02, 0.05, 0.10, 0.20, 0.30, 0.50)
 
 @dataclass(frozen=True)
 class CertifyingScores:
-    """Scores of the certifying queries of one kind.
+    """Scores of the certifying queries of one kind."""
 
-    Attributes:
-        scores: (q,) float32.
-        units: Sampling units of the q queries.
-    """
-
-    scores: Float32
+    scores: Float32  # (q,)
     units: SamplingUnits
 
 
 @dataclass(frozen=True)
 class AnsweringErrors:
-    """Both errors as functions of τ.
+    """Both errors as functions of τ."""
 
-    Attributes:
-        refused: Share of answerable queries refused, which rises with τ.
-        answered: Share of unanswerable queries answered, which rises with −τ.
-        confidence: Confidence of each limit by itself.
-    """
-
-    refused: LossSteps
-    answered: LossSteps
-    confidence: float
+    refused: LossSteps  # share of answerable queries refused, which rises with τ
+    answered: LossSteps  # share of unanswerable queries answered, which rises with −τ
+    confidence: float  # confidence of each limit by itself
 
     @classmethod
     def from_scores(cls, answerable: CertifyingScores, unanswerable: CertifyingScores, confidence: float) -> Self:
         """Build both staircases.
 
-        Args:
-            answerable: Certifying answerable queries.
-            unanswerable: Certifying unanswerable queries.
-            confidence: Confidence of each limit by itself.
+        The confidence is that of each limit by itself.
         """
         return cls(
             LossSteps.of_empty(answerable.scores[:, None], answerable.units),
@@ -117,13 +103,6 @@ def certify_both(
     It is the τ with both limits that refuses the fewest answerable queries. If there is none, it is the largest τ at
     which refusals are certified. If these cannot be certified either, it is the largest τ at which no certifying query
     is refused.
-
-    Args:
-        rule: Rule with both limits and their joint confidence.
-        answerable: Certifying answerable queries.
-        unanswerable: Certifying unanswerable queries.
-        score: Name of the score.
-        candidates: Scores from which it was chosen.
     """
     errors = AnsweringErrors.from_scores(answerable, unanswerable, rule.confidence_per_limit)
     refusing, answering = errors.refusing(rule.refusal_limit), errors.answering(rule.max_answered)
@@ -172,12 +151,7 @@ def _mirrored(tau: float) -> float:
 
 
 def refuse_within_limits(rule: AbstentionRule, groups: LabelledGroups) -> StudiedRefusal:
-    """Choose the score by which queries are refused, and certify its threshold.
-
-    Args:
-        rule: Rule with both limits.
-        groups: The labelled queries.
-    """
+    """Choose the score by which queries are refused, and certify its threshold."""
     chosen = choose_score(groups, rule.refusal_limit)
     rows = groups.division.certify
     record = certify_both(
@@ -195,10 +169,6 @@ def keep_refusal(kept: tuple[AnswerRule, RefusalRecord], groups: LabelledGroups)
 
     The score's model and its threshold do not change; the terms and vectors for its signals are those of this corpus.
     The queries that would learn the score certify nothing.
-
-    Args:
-        kept: Score and threshold, with the record from their release, which does not change.
-        groups: The labelled queries.
     """
     rule, record = kept
     with threadpool_limits(limits=1):
@@ -217,12 +187,8 @@ def keep_refusal(kept: tuple[AnswerRule, RefusalRecord], groups: LabelledGroups)
 def limits_again(kept: StudiedRefusal, clusters: NDArray[np.int64]) -> tuple[ErrorLimit | None, ErrorLimit | None]:
     """Measure both errors of a kept rule again, by the queries that would certify it now; None without any of a kind.
 
-    Args:
-        kept: The rule with the scores of all queries.
-        clusters: Clusters of the answerable queries, then of the unanswerable ones.
-
-    Returns:
-        The limits of unanswerable queries answered, and of answerable ones refused.
+    Returns the limits of unanswerable queries answered, and of answerable ones refused. `clusters` are those of the
+    answerable queries, then of the unanswerable ones.
     """
     limits, rows, scores = kept.record.limits, kept.certifying, kept.answering
     if limits is None or rows is None or not all(map(len, rows)):

@@ -38,20 +38,14 @@ _NEAR = 1.5
 
 @dataclass(frozen=True)
 class QueryGroup:
-    """The n queries of one kind, answerable or unanswerable.
-
-    Attributes:
-        texts: n texts.
-        vectors: (n, d) float32.
-        top: (n, K) results.
-        clusters: (n,) clusters, numbered jointly for both kinds: a number means the same documents in both.
-        components: Component scores of the results by name, (n, K) float32 each, NaN for a missing one.
-    """
+    """The n queries of one kind, answerable or unanswerable."""
 
     texts: Sequence[str]
-    vectors: QueryVectors
-    top: Ranking
+    vectors: QueryVectors  # (n, d) float32
+    top: Ranking  # (n, K) results
+    # (n,) clusters, numbered jointly for both kinds: a number means the same documents in both.
     clusters: NDArray[np.int64]
+    # Component scores of the results by name, (n, K) float32 each, NaN for a missing one.
     components: Components = field(default_factory=dict)
 
     def values(self, signals: Signals, names: Sequence[str]) -> Float64:
@@ -73,19 +67,12 @@ class EncodedCorpus:
 
 @dataclass(frozen=True)
 class QueryDivision:
-    """The queries that learn a score, and those that certify its threshold; (q,), answerable ones first.
-
-    Attributes:
-        has_answer: Whether the query has an answer.
-        eligible: Whether it may learn or certify.
-        order: Its cluster, numbered at random.
-        learns: Whether it learns; none if there are too few, or if there is nothing to choose from.
-    """
+    """The queries that learn a score, and those that certify its threshold; (q,), answerable ones first."""
 
     has_answer: NDArray[np.bool_]
-    eligible: NDArray[np.bool_]
-    order: NDArray[np.int64]
-    learns: NDArray[np.bool_]
+    eligible: NDArray[np.bool_]  # whether it may learn or certify
+    order: NDArray[np.int64]  # its cluster, numbered at random
+    learns: NDArray[np.bool_]  # whether it learns; none if there are too few, or if there is nothing to choose from
 
     @property
     def certify(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -96,21 +83,14 @@ class QueryDivision:
 
 @dataclass(frozen=True)
 class LabelledGroups:
-    """The labelled queries of both kinds, which choose a score and certify its threshold.
-
-    Attributes:
-        answerable: All answerable queries.
-        unanswerable: All unanswerable queries.
-        corpus: The documents; None if only the scores of results are known. Without component scores, the best one then
-            decides alone.
-        calibration: Positions of the answerable queries that may choose or certify.
-        seed: Seed of the calibration.
-    """
+    """The labelled queries of both kinds, which choose a score and certify its threshold."""
 
     answerable: QueryGroup
     unanswerable: QueryGroup
+    # The documents; None if only the scores of results are known. Without component scores, the best one then decides
+    # alone.
     corpus: EncodedCorpus | None
-    calibration: NDArray[np.int64]
+    calibration: NDArray[np.int64]  # positions of the answerable queries that may choose or certify
     seed: int
 
     @cached_property
@@ -132,20 +112,13 @@ class LabelledGroups:
 
 @dataclass(frozen=True)
 class ChosenScore:
-    """The chosen score with its values for all queries.
+    """The chosen score with its values for all queries."""
 
-    Attributes:
-        score: Score for serving.
-        answerable: (n,) float32 scores of the answerable queries.
-        unanswerable: (u,) float32 scores of the unanswerable queries.
-        candidates: Compared scores, the simplest first.
-        curves: Scores of both kinds by name, of the chosen score and then of the best similarity.
-    """
-
-    score: AnswerScore
-    answerable: Float32
-    unanswerable: Float32
-    candidates: list[ScoreCandidate]
+    score: AnswerScore  # score for serving
+    answerable: Float32  # (n,) scores of the answerable queries
+    unanswerable: Float32  # (u,) scores of the unanswerable queries
+    candidates: list[ScoreCandidate]  # compared scores, the simplest first
+    # Scores of both kinds by name, of the chosen score and then of the best similarity.
     curves: Mapping[ScoreName, tuple[Float32, Float32]]
 
 
@@ -153,11 +126,8 @@ def choose_score(groups: LabelledGroups, empty: float) -> ChosenScore:
     """Choose a score on some of the queries, and score all of them.
 
     With fewer than 30 of a kind to learn from, it is the best similarity without a choice, and every query certifies.
-    One thread, and the separate generator `numpy.random.default_rng([seed, 5])`.
-
-    Args:
-        groups: The labelled queries.
-        empty: γ, the share of answerable queries that may be refused.
+    One thread, and the separate generator `numpy.random.default_rng([seed, 5])`. `empty` is γ, the share of answerable
+    queries that may be refused.
     """
     answerable, unanswerable, corpus, division = groups.answerable, groups.unanswerable, groups.corpus, groups.division
     size, k = len(answerable.clusters), answerable.top.scores.shape[1]
@@ -185,21 +155,12 @@ def choose_score(groups: LabelledGroups, empty: float) -> ChosenScore:
 def _choose(
     values: Float64, has_answer: NDArray[np.bool_], clusters: NDArray[np.int64], modelled: ScoreName, empty: float
 ) -> tuple[ScoreName, list[ScoreCandidate]]:
-    """Compare the best similarity with a model on documents that the model has not seen.
-
-    A model of component scores is chosen without a contest. In samples of scifact and squad_v2_dev with 60 to 800
-    queries, that separated better on unseen documents than a choice by the few queries that learn, by .01 to .02 AUROC.
-
-    Args:
-        values: (q, F) float64 signals, the best similarity first.
-        has_answer: (q,) whether the query has an answer.
-        clusters: (q,) clusters, numbered at random.
-        modelled: Name of the model; `best_similarity` for none.
-        empty: γ, the share of answerable queries that may be refused.
-
-    Returns:
-        The chosen score, and a record of each score.
-    """
+    """Compare the best similarity with a model on documents that the model has not seen."""
+    # A model of component scores is chosen without a contest. In samples of scifact and squad_v2_dev with 60 to 800
+    # queries, that separated better on unseen documents than a choice by the few queries that learn, by .01 to .02
+    # AUROC. Returns the chosen score, and a record of each score. `values` is (q, F) float64 signals, the best
+    # similarity first; `has_answer` is (q,) whether the query has an answer; `clusters` is (q,) clusters, numbered at
+    # random; `empty` is γ, the share of answerable queries that may be refused.
     scores: dict[ScoreName, Float64] = {"best_similarity": values[:, 0]}
     if modelled != "best_similarity":
         odds = out_of_fold(values, has_answer, clusters, _STRENGTHS[modelled])
@@ -216,12 +177,8 @@ def fit_score_model(values: Float64, answerable: NDArray[np.bool_], strength: fl
     """Fit the model of whether a query has an answer.
 
     Both kinds have the same weight, because only the order matters and the share of unanswerable queries among the
-    labelled ones differs from that among users' queries. One thread makes the same data give the same bits.
-
-    Args:
-        values: (q, F) float64 signals of queries of both kinds.
-        answerable: (q,) whether the query has an answer.
-        strength: Inverse strength of the ridge penalty.
+    labelled ones differs from that among users' queries. One thread makes the same data give the same bits. `values`
+    are (q, F) float64 signals, `answerable` is (q,), `strength` the inverse strength of the ridge penalty.
     """
     with threadpool_limits(limits=1):
         return fit_logistic(values, answerable, strength, "balanced")
@@ -232,13 +189,8 @@ def out_of_fold(
 ) -> Float64:
     """Return the log-odds of each query, (q,), by a model that has seen no query on its documents.
 
-    NaN if a fold leaves only one kind to learn from.
-
-    Args:
-        values: (q, F) float64 signals.
-        answerable: (q,) whether the query has an answer.
-        clusters: (q,) clusters, numbered at random, so that every fifth cluster is a random sample.
-        strength: Inverse strength of the ridge penalty.
+    NaN if a fold leaves only one kind to learn from. Arguments are those of `fit_score_model`; `clusters` are (q,),
+    numbered at random, so that every fifth cluster is a random sample.
     """
     odds = np.full(len(values), np.nan)
     for fitting, fold in cluster_folds(clusters):

@@ -57,41 +57,26 @@ _FOLDS = 50
 
 @dataclass(frozen=True)
 class StudiedRefusal:
-    """What refuses queries as a whole, with the scores of all labelled queries.
+    """What refuses queries as a whole, with the scores of all labelled queries."""
 
-    Attributes:
-        rule: Score and threshold for serving.
-        record: Record in the manifest.
-        answering: Scores of the labelled queries, with ρ.
-        certifying: Positions of the answerable and of the unanswerable queries that certify requested limits; None
-            without any.
-        curves: Scores of both kinds of query by their names, that in force first, if limits were requested.
-        evidence: What chose the default ρ; None if limits were requested.
-    """
-
-    rule: AnswerRule
+    rule: AnswerRule  # score and threshold for serving
     record: RefusalRecord
-    answering: AnsweredQueries
+    answering: AnsweredQueries  # scores of the labelled queries, with ρ
+    # Positions of the answerable and of the unanswerable queries that certify requested limits; None without any.
     certifying: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
+    # Scores of both kinds of query by their names, that in force first, if limits were requested.
     curves: Mapping[ScoreName, tuple[Float32, Float32]] = field(default_factory=dict)
-    evidence: "RefusalEvidence | None" = None
+    evidence: "RefusalEvidence | None" = None  # what chose the default ρ; None if limits were requested
 
 
 @dataclass(frozen=True)
 class ScoredQuestions:
-    """Queries or questions of one kind, with the scores by which they are refused.
+    """Queries or questions of one kind, with the scores by which they are refused."""
 
-    Attributes:
-        scores: (n,) float32, best similarities.
-        units: Sampling units of the n questions.
-        chooses: (n,) bool, whether the question helps to choose ρ.
-        fields: (n,) field of each question that comes with Taugate; None for others.
-    """
-
-    scores: Float32
+    scores: Float32  # (n,) best similarities
     units: SamplingUnits
-    chooses: Mask
-    fields: NDArray[np.str_] | None = None
+    chooses: Mask  # (n,) whether the question helps to choose ρ
+    fields: NDArray[np.str_] | None = None  # (n,) field of each question that comes with Taugate; None for others
 
     @classmethod
     def of(cls, scores: Float32, clusters: ClusterIds, chooses: Mask) -> Self | None:
@@ -127,10 +112,8 @@ def can_limit(share: float, queries: int) -> bool:
 def choose_rho(right: Float32, kinds: list[Float32], lost: float) -> float:
     """Return the lowest ρ that refuses nearly all questions of each kind, or the highest that loses few right answers.
 
-    Args:
-        right: (n,) float32 scores of right answers.
-        kinds: Scores of the questions without an answer, one array per kind; without any, nothing is refused.
-        lost: Share of right answers that may be lost on average.
+    `right` are (n,) float32 scores of right answers, `lost` is the share of them that may be lost on average. `kinds`
+    has one array for each kind of question without an answer; without any, nothing is refused.
     """
     above = [np.nextafter(np.sort(kind), np.float32(np.inf)) for kind in kinds]  # the lowest thresholds that refuse
     enough = [float(scores[int(np.ceil((1 - _REMAINING) * len(scores))) - 1]) for scores in above]
@@ -138,13 +121,11 @@ def choose_rho(right: Float32, kinds: list[Float32], lost: float) -> float:
 
 
 def _ceiling(right: Float32, lost: float) -> float:
-    """Return the highest threshold that loses at most a share of right answers, on average over such samples.
-
-    With k losses among n, the next query is lost with probability (k + 1) / (n + 1) at most (conformal risk control,
-    Angelopoulos et al., ICLR 2024, eq. 4). If n is too small to lose one, the threshold is at most the lowest right
-    answer: a quantile of Student's distribution around the median, whose scale is the root mean square deviation of the
-    scores below it, because they spread farther than those above.
-    """
+    """Return the highest threshold that loses at most a share of right answers, on average over such samples."""
+    # With k losses among n, the next query is lost with probability (k + 1) / (n + 1) at most (conformal risk control,
+    # Angelopoulos et al., ICLR 2024, eq. 4). If n is too small to lose one, the threshold is at most the lowest right
+    # answer: a quantile of Student's distribution around the median, whose scale is the root mean square deviation of
+    # the scores below it, because they spread farther than those above.
     if len(right) < 2:
         return float(np.inf)
     allowed = int(np.floor(lost * (len(right) + 1) + 1e-9)) - 1
@@ -161,21 +142,15 @@ def _ceiling(right: Float32, lost: float) -> float:
 
 @dataclass(frozen=True)
 class RefusalEvidence:
-    """Right answers, and questions that no document answers.
+    """Right answers, and questions that no document answers."""
 
-    Attributes:
-        right: Answerable queries that find a relevant document in their top K; None if there are none.
-        kinds: Questions without an answer by kind, at least those about other subjects.
-        left_out: Number of off-topic questions and requests that the documents seem to answer, which do not count.
-        lost: Share of right answers that may be lost on average.
-        kept: ρ of an earlier release, or the one that a certificate allows; None to choose it.
-    """
-
+    # Answerable queries that find a relevant document in their top K; None if there are none.
     right: ScoredQuestions | None
+    # Questions without an answer by kind, at least those about other subjects.
     kinds: Mapping[QuestionKind, ScoredQuestions]
-    left_out: int
-    lost: float
-    kept: float | None = None
+    left_out: int  # number of off-topic questions and requests that the documents seem to answer, which do not count
+    lost: float  # share of right answers that may be lost on average
+    kept: float | None = None  # ρ of an earlier release, or the one that a certificate allows; None to choose it
 
     @cached_property
     def rho(self) -> float:
@@ -183,11 +158,9 @@ class RefusalEvidence:
         return self._rho() if self.kept is None else self.kept
 
     def _rho(self, without: int | None = None) -> float:
-        """Choose ρ without a fold.
-
-        Unanswerable queries score like answerable ones, and can raise ρ to its limit. With too few right answers to
-        limit what that loses, off-topic questions choose alone.
-        """
+        """Choose ρ without a fold."""
+        # Unanswerable queries score like answerable ones, and can raise ρ to its limit. With too few right answers to
+        # limit what that loses, off-topic questions choose alone.
         right = self.kinds["off_topic"].scores[:0] if self.right is None else self.right.choosing(without)
         names: tuple[QuestionKind, ...] = ("off_topic", "request")
         if can_limit(self.lost, len(right)):
@@ -211,9 +184,8 @@ class RefusalEvidence:
     def record(self, *, provisional: bool, uncertified: Self | None = None) -> RefusalRecord:
         """Record how many questions of each kind are refused, and how many right answers.
 
-        Args:
-            provisional: Whether labelled queries are too few, or generated, to limit the share of lost answers.
-            uncertified: The evidence as it would choose ρ if no loss were certified; None if none is.
+        `provisional`: labelled queries are too few, or generated, to limit the share of lost answers. `uncertified` is
+        the evidence as it would choose ρ if no loss were certified; None if none is.
         """
         lost = Interval(mean=0.0, lower=0.0, upper=1.0)
         if self.right is not None:
@@ -265,12 +237,8 @@ def further_field_refused(scores: Float32, fields: NDArray[np.str_], rho: float)
 
     The model is one-way analysis of variance with random fields: a score is the mean, plus a deviation of the field,
     plus one of the question, all normal. It is above the share of questions of people from other fields far more rarely
-    than an exact limit of the kind (benchmarks/decisions.md).
-
-    Args:
-        scores: (n,) float32 best scores.
-        fields: (n,) their fields. If no field has two questions, fields cannot be told from chance: the limit is 1.
-        rho: Threshold of the scores.
+    than an exact limit of the kind (benchmarks/decisions.md). `scores` and `fields` are (n,). If no field has two
+    questions, fields cannot be told from chance: the limit is 1.
     """
     numbers, sizes = np.unique(fields, return_inverse=True, return_counts=True)[1:]
     count, groups = len(scores), len(sizes)
@@ -288,9 +256,7 @@ def further_field_refused(scores: Float32, fields: NDArray[np.str_], rho: float)
 def share_at_most(happened: Mask, units: SamplingUnits) -> float:
     """Return the one-sided 95 % upper limit of a share; every query counts as one.
 
-    Args:
-        happened: (n,) bool, n ≥ 1.
-        units: Sampling units of the n queries.
+    `happened` is (n,) bool, n ≥ 1.
     """
     steps = LossSteps.of_empty((~happened).astype(np.float32)[:, None], replace(units, cap=None))
     return upper_loss_limit(steps, 0.5, CONFIDENCE)
@@ -302,12 +268,6 @@ def refused_unanswerable(
     """Count the labelled unanswerable queries without a result, among those that did not choose a score.
 
     If limits were certified on these queries, the certified limit is that of the share.
-
-    Args:
-        scored: All queries with their results.
-        policy: Policy in force.
-        units: Sampling units of all unanswerable queries.
-        refusal: What refuses queries as a whole, within limits; None if nothing does.
     """
     empty: Mask = ~np.any(scored.unanswerable_kept(policy.kind, policy.threshold), axis=1)
     if refusal is None or refusal.certifying is None or refusal.record.limits is None:
@@ -325,10 +285,7 @@ def refused_off_topic(
 ) -> RefusedQuestions:
     """Count the questions from another field without a result; they are searched and cut as any query is.
 
-    Args:
-        questions: The questions with their results.
-        relevance: (o, K) float32 relevance of the results; None without a model.
-        policy: Policy in force.
+    `relevance` is (o, K) float32 relevance of the results; None without a model.
     """
     kept = keep(POLICIES[policy.kind].decide(questions.top.scores, relevance), policy.threshold)
     empty: Mask = ~np.any(kept, axis=1)

@@ -50,11 +50,7 @@ def evidence(kind: QuestionKind, counted: RefusedQuestions) -> str:
 def limits_guarantee(answered: ErrorLimit, refused: ErrorLimit, confidence: float, *, certified: bool) -> str:
     """State the certified limits of both errors; the manifest holds this sentence.
 
-    Args:
-        answered: Limit of unanswerable queries answered.
-        refused: Limit of answerable queries refused.
-        confidence: Confidence of both limits together.
-        certified: Whether both requested limits hold.
+    The confidence is that of both limits together.
     """
     first = f"at most {percent_at_most(answered.asked if certified and answered.asked else answered.upper)} of "
     first += "unanswerable queries are answered"
@@ -73,12 +69,7 @@ def limits_guarantee(answered: ErrorLimit, refused: ErrorLimit, confidence: floa
 
 
 def limits_remedy(limits: RequestedLimits, data: DataRecord) -> str:
-    """Explain why the requested limits cannot both hold, which ones can, and how many labels are missing.
-
-    Args:
-        limits: The limits.
-        data: Record of the data, with the numbers of labelled queries.
-    """
+    """Explain why the requested limits cannot both hold, which ones can, and how many labels are missing."""
     answered, refused = limits.answered, limits.refused
     labels = [
         f"{name} {limit.asked:g} takes {limit.queries_needed:,} certifying {kind} queries, and there are "

@@ -47,8 +47,7 @@ Scoring = Callable[[Scores, Scores], Float64]
 def hit_scores(relevance: NDArray[np.floating]) -> Float64:
     """Return for each query the probability that one of its results is relevant, (q, 1) float64: 1 − Π (1 − p).
 
-    Args:
-        relevance: (q, K) probability of each result, in 0…1.
+    `relevance` is (q, K) probability of each result, in 0…1.
     """
     none: Float64 = np.prod(1 - relevance.astype(np.float64), axis=1, keepdims=True)
     return 1 - none
@@ -60,12 +59,8 @@ def loss_scores(
     """Return for each query and threshold the probability that the threshold loses it, (q, c) float64.
 
     A query is lost if it has a relevant result and no relevant result is kept: Π over kept results of (1 − p), less Π
-    over all.
-
-    Args:
-        relevance: (q, K) probability of each result, in 0…1.
-        decisions: (q, K) decision scores.
-        thresholds: (c,) thresholds of the decision score; a result whose score is not below is kept.
+    over all. `relevance` is (q, K) probability of each result, in 0…1; `decisions` is (q, K) decision scores;
+    `thresholds` is (c,) thresholds of the decision score; a result whose score is not below is kept.
     """
     irrelevant = 1 - relevance.astype(np.float64)
     lost = np.empty((len(relevance), len(thresholds)))
@@ -78,76 +73,50 @@ def loss_scores(
 def losses(relevant: NDArray[np.bool_], decisions: NDArray[np.floating], thresholds: NDArray[np.floating]) -> Float64:
     """Return the true loss of each query at each threshold, (q, c) float64: 1 if every relevant result is dropped.
 
-    Args:
-        relevant: (q, K), judgements by people.
-        decisions: (q, K) decision scores.
-        thresholds: (c,) thresholds of the decision score.
+    `relevant` is (q, K), judgements by people; `decisions` is (q, K) decision scores; `thresholds` is (c,) thresholds
+    of the decision score.
     """
     return loss_scores(relevant.astype(np.float64), decisions, thresholds)
 
 
 @dataclass(frozen=True)
 class ScoredResults:
-    """The results of q queries with the machine's scores.
+    """The results of q queries with the machine's scores."""
 
-    Attributes:
-        decisions: (q, K) decision scores, which a threshold is compared with.
-        relevance: (q, K) scores by the machine, in 0…1.
-    """
-
-    decisions: Scores
-    relevance: Scores
+    decisions: Scores  # (q, K) decision scores, which a threshold is compared with
+    relevance: Scores  # (q, K) scores by the machine, in 0…1
 
 
 @dataclass(frozen=True)
 class SourceComparison:
-    """Estimates of c outcomes from three sources.
-
-    Attributes:
-        alone: Estimates from the labels alone.
-        both: Estimates from labels and machine.
-        machine: (c,) means of the machine's scores, None without unjudged queries.
-        r2: (c,) share of the variance among judged queries that the scores explain, 0 if the machine is not used.
-    """
+    """Estimates of c outcomes from three sources."""
 
     alone: ShareEstimates
     both: ShareEstimates
-    machine: Float64 | None
-    r2: Float64
+    machine: Float64 | None  # (c,) means of the machine's scores, None without unjudged queries
+    r2: Float64  # (c,) share of the variance among judged queries that the scores explain, 0 if the machine is not used
 
 
 @dataclass(frozen=True)
 class QueryPopulation:
-    """A sample of users' queries: n judged and N unjudged ones.
-
-    Attributes:
-        judged: Results of the judged queries.
-        documents: (n,) cluster of each judged query.
-        weights: (n,) float64 above 0.
-        answerable: (n,) bool.
-        hits: (n,) bool, whether a result is relevant.
-        complete: (n,) bool, False if only the results that users saw were judged, so that the query cannot be shown to
-            be a miss.
-        unjudged: Results of the unjudged queries, None if there are none.
-    """
+    """A sample of users' queries: n judged and N unjudged ones."""
 
     judged: ScoredResults
-    documents: ClusterIds
-    weights: Float64
-    answerable: NDArray[np.bool_]
-    hits: NDArray[np.bool_]
+    documents: ClusterIds  # (n,) cluster of each judged query
+    weights: Float64  # (n,) above 0
+    answerable: NDArray[np.bool_]  # (n,) bool
+    hits: NDArray[np.bool_]  # (n,) whether a result is relevant
+    # (n,) bool, False if only the results that users saw were judged, so that the query cannot be shown to be a miss.
     complete: NDArray[np.bool_]
-    unjudged: ScoredResults | None
+    unjudged: ScoredResults | None  # results of the unjudged queries, None if there are none
 
     def sample(
         self, outcomes: Float64, scoring: Scoring, *, complete: bool
     ) -> tuple[JudgedSample, UnjudgedSample | None]:
         """Return the judged and the unjudged sample of an outcome.
 
-        Args:
-            outcomes: (n, c) float64 of the judged queries, in 0…1.
-            scoring: The machine's score of such an outcome.
-            complete: Leave out the queries that were not completely judged.
+        `outcomes` are (n, c) float64 of the judged queries, in 0…1; `scoring` is the machine's score of such an
+        outcome; `complete` leaves out the queries that were not completely judged.
         """
         rows = np.flatnonzero(self.complete) if complete else np.arange(len(self.weights))
         scores = scoring(self.judged.relevance[rows], self.judged.decisions[rows])
@@ -169,13 +138,8 @@ class QueryPopulation:
         """Estimate the shares of answerable queries with each outcome, from the labels, the machine, and both.
 
         The machine does not know which queries have no answer, so its means are divided by the share of answerable
-        queries among the completely judged ones.
-
-        Args:
-            outcomes: (n, c) float64 of the judged queries, in 0…1.
-            scoring: The machine's score of such an outcome.
-            confidence: Confidence of each two-sided interval, in 0…1.
-            complete: Leave out the queries that were not completely judged.
+        queries among the completely judged ones. Arguments are those of `sample`; the confidence is that of each
+        two-sided interval.
         """
         judged, unjudged = self.sample(outcomes, scoring, complete=complete)
         complete_sample, unjudged_scores = self.sample(outcomes, scoring, complete=True)
@@ -207,10 +171,8 @@ class QueryPopulation:
 
 
 def _explained(judged: JudgedSample) -> Float64:
-    """Return R² of each outcome on its scores by the best straight line, over answerable queries; (c,).
-
-    It is 0 if one of the two does not vary.
-    """
+    """Return R² of each outcome on its scores by the best straight line, over answerable queries; (c,)."""
+    # It is 0 if one of the two does not vary.
     w = judged.relative_weights * judged.base
     y, f = judged.outcomes - w @ judged.outcomes / w.sum(), judged.scores - w @ judged.scores / w.sum()
     variation = (w @ np.square(y)) * (w @ np.square(f))

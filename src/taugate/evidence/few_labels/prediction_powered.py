@@ -79,15 +79,8 @@ def labels_and_machine(judged: JudgedSample, unjudged: UnjudgedSample | None, co
     """Estimate shares from labels and machine together, or from the labels alone if that is better or safer.
 
     The labels alone decide if there are no unjudged queries, if fewer than five judged queries have the outcome or
-    fewer than five answerable ones do not have it, or if the interval would be more than 5 % wider than theirs.
-
-    Args:
-        judged: The judged queries.
-        unjudged: The unjudged queries, None if there are none.
-        confidence: Confidence of each two-sided interval, in 0…1.
-
-    Raises:
-        ValueError: If the samples have different outcomes.
+    fewer than five answerable ones do not have it, or if the interval would be more than 5 % wider than theirs. The
+    confidence is that of each two-sided interval. Raises ValueError if the samples have different outcomes.
     """
     alone = labels_alone(judged, confidence)
     if unjudged is None or not len(unjudged.scores):
@@ -113,15 +106,8 @@ def prediction_powered(judged: JudgedSample, unjudged: UnjudgedSample, confidenc
 
     The variance has two parts, each with the design effect of its documents: the error of the machine on judged
     queries, and the variance of its scores over unjudged ones. Documents with queries of both kinds add nothing,
-    because the fitted λ leaves an error that is uncorrelated with the scores.
-
-    Args:
-        judged: The judged queries.
-        unjudged: The unjudged queries.
-        confidence: Confidence of each two-sided interval, in 0…1.
-
-    Raises:
-        ValueError: If the samples have different outcomes.
+    because the fitted λ leaves an error that is uncorrelated with the scores. The confidence is that of each two-sided
+    interval. Raises ValueError if the samples have different outcomes.
     """
     f, unseen = judged.scores, unjudged.scores
     if f.shape[1] != unseen.shape[1]:
@@ -149,26 +135,19 @@ def prediction_powered(judged: JudgedSample, unjudged: UnjudgedSample, confidenc
 
 
 def _of_unequal_weights(judged: JudgedSample, confidence: float) -> float:
-    """Return the factor in 0…1 by which unequal weights make the variance less certain, 1 if weights are equal.
-
-    Korn and Graubard's factor: the squared ratio of the quantiles of Student's t with n − 1 degrees of freedom and with
-    those of the effective number of queries.
-    """
+    """Return the factor in 0…1 by which unequal weights make the variance less certain, 1 if weights are equal."""
+    # Korn and Graubard's factor: the squared ratio of the quantiles of Student's t with n − 1 degrees of freedom and
+    # with those of the effective number of queries.
     n, tail = len(judged.documents), (1 + confidence) / 2
     left = min(judged.effective_labels, n)
     return float((stdtrit(max(n - 1, 1), tail) / stdtrit(max(left - 1, 1), tail)) ** 2)
 
 
 def _cross_fitted_weights(judged: JudgedSample, residuals: Float64) -> Float64:
-    """Return for each query the slope on f over the labels about other documents, (n, c), at least 0.
-
-    A machine that is wrong more often than right gets the weight 0 instead of a negative one. Squared weights fit the
-    line, because they make up the variance that the line has to reduce.
-
-    Args:
-        judged: The judged queries.
-        residuals: (n, c) float64, y less the part that its share explains.
-    """
+    """Return for each query the slope on f over the labels about other documents, (n, c), at least 0."""
+    # A machine that is wrong more often than right gets the weight 0 instead of a negative one. Squared weights fit the
+    # line, because they make up the variance that the line has to reduce. `residuals` is (n, c) float64, y less the
+    # part that its share explains.
     f, squared = judged.scores, np.square(judged.relative_weights)[:, None]
     document = np.unique(judged.documents, return_inverse=True)[1]
 
@@ -191,28 +170,19 @@ def _cross_fitted_weights(judged: JudgedSample, residuals: Float64) -> Float64:
 
 @dataclass(frozen=True)
 class ThresholdEstimate:
-    """The estimated threshold, in units of the decision score; None stands for no cut at all.
+    """The estimated threshold, in units of the decision score; None stands for no cut at all."""
 
-    Attributes:
-        safe: Strictest threshold whose loss is at most δ with the requested confidence.
-        value: Strictest threshold whose estimated loss is at most δ.
-        lowest: Lower end of the two-sided interval of the true threshold, a candidate.
-        highest: Upper end of the two-sided interval of the true threshold, a candidate.
-    """
-
-    safe: float | None
-    value: float | None
-    lowest: float | None
-    highest: float | None
+    safe: float | None  # strictest threshold whose loss is at most δ with the requested confidence
+    value: float | None  # strictest threshold whose estimated loss is at most δ
+    lowest: float | None  # lower end of the two-sided interval of the true threshold, a candidate
+    highest: float | None  # upper end of the two-sided interval of the true threshold, a candidate
 
 
 def candidate_thresholds(decisions: NDArray[np.floating]) -> NDArray[np.float32]:
     """Return candidate thresholds, (c,) float32, ascending: at most 100 quantiles of the best decision scores.
 
-    The statements about them rely on their independence of labels.
-
-    Args:
-        decisions: (q, K) decision scores of all queries, judged or not.
+    The statements about them rely on their independence of labels. `decisions` is (q, K) decision scores of all
+    queries, judged or not.
     """
     best = decisions.max(axis=1)
     chosen = np.quantile(best, np.linspace(0, 1, min(_MAX_CANDIDATES, len(best))), method="lower")
@@ -221,17 +191,11 @@ def candidate_thresholds(decisions: NDArray[np.floating]) -> NDArray[np.float32]
 
 @dataclass(frozen=True)
 class LossEstimates:
-    """Estimated losses of candidate thresholds.
+    """Estimated losses of candidate thresholds."""
 
-    Attributes:
-        thresholds: (c,) candidates, ascending, in units of the decision score.
-        one_sided: Estimates whose upper ends hold with the requested confidence.
-        two_sided: Estimates whose intervals hold with the requested confidence.
-    """
-
-    thresholds: NDArray[np.floating]
-    one_sided: ShareEstimates
-    two_sided: ShareEstimates
+    thresholds: NDArray[np.floating]  # (c,) candidates, ascending, in units of the decision score
+    one_sided: ShareEstimates  # estimates whose upper ends hold with the requested confidence
+    two_sided: ShareEstimates  # estimates whose intervals hold with the requested confidence
 
     @classmethod
     def of(
@@ -239,14 +203,9 @@ class LossEstimates:
     ) -> Self:
         """Estimate the loss of each threshold.
 
-        Args:
-            thresholds: (c,) candidates, ascending, chosen without looking at labels.
-            judged: Losses of judged queries at each threshold, with the machine's scores.
-            unjudged: Scores of unjudged queries, None to use the labels alone.
-            confidence: Confidence in 0.5…1.
-
-        Raises:
-            ValueError: If there is not one outcome for each threshold.
+        `thresholds` are (c,) ascending candidates, chosen without looking at labels; the outcomes of the samples are
+        the losses at each. Without `unjudged`, the labels alone decide. The confidence is in 0.5…1. Raises ValueError
+        if there is not one outcome for each threshold.
         """
         if len(thresholds) != judged.outcomes.shape[1]:
             raise ValueError(f"there are {len(thresholds)} thresholds, but losses at {judged.outcomes.shape[1]}")

@@ -23,28 +23,22 @@ from taugate.policy.arrays import Float64
 class JudgedSample:
     """The n judged queries, weighted so that they represent all queries that users ask.
 
-    Attributes:
-        outcomes: (n, c) float64, y, 0 or 1: c outcomes of every query, such as its loss at c thresholds. Numbers
-            between 0 and 1, such as an NDCG, vary less, and intervals are then too wide.
-        scores: (n, c) float64, f, the machine's score of each outcome, on any scale.
-        documents: (n,) int64 cluster of each query, equal for queries about the same document
-            (`taugate.evidence.clusters`).
-        weights: (n,) float64 above 0, proportional to the inverse of each query's probability of being judged, None
-            if all are equal.
-        answerable: (n,) bool, a, False for a query without an answer, which has no outcome; None if each query has
-            an answer.
-        bases: (n,) float64, which replace a in the share if the number of answerable queries is itself estimated
-            (`taugate.evidence.few_labels.population`), None if a is known.
-
-    Raises:
-        ValueError: If a shape or value is not as described.
+    Raises ValueError if a shape or value is not as described.
     """
 
+    # (n, c) float64, y, 0 or 1: c outcomes of every query, such as its loss at c thresholds. Numbers between 0 and 1,
+    # such as an NDCG, vary less, and intervals are then too wide.
     outcomes: Float64
-    scores: Float64
+    scores: Float64  # (n, c) f, the machine's score of each outcome, on any scale
+    # (n,) int64 cluster of each query, equal for queries about the same document (`taugate.evidence.clusters`).
     documents: ClusterIds
+    # (n,) float64 above 0, proportional to the inverse of each query's probability of being judged, None if all are
+    # equal.
     weights: Float64 | None = None
+    # (n,) bool, a, False for a query without an answer, which has no outcome; None if each query has an answer.
     answerable: NDArray[np.bool_] | None = None
+    # (n,) float64, which replace a in the share if the number of answerable queries is itself estimated
+    # (`taugate.evidence.few_labels.population`), None if a is known.
     bases: Float64 | None = None
 
     def __post_init__(self) -> None:
@@ -120,18 +114,11 @@ class JudgedSample:
 
 @dataclass(frozen=True)
 class UnjudgedSample:
-    """The N unjudged queries of users.
+    """The N unjudged queries of users; raises ValueError if a shape is not as described."""
 
-    Attributes:
-        scores: (N, c) float64, f, the machine's score of each outcome, on the same scale as for judged queries.
-        documents: (N,) int64 cluster of each query, numbered with those of the judged queries. If the documents that
-            answer these queries are unknown, as in a log, give every query its own number.
-
-    Raises:
-        ValueError: If a shape is not as described.
-    """
-
-    scores: Float64
+    scores: Float64  # (N, c) f, the machine's score of each outcome, on the same scale as for judged queries
+    # (N,) int64 cluster of each query, numbered with those of the judged queries. If the documents that answer these
+    # queries are unknown, as in a log, give every query its own number.
     documents: ClusterIds
 
     def __post_init__(self) -> None:
@@ -140,21 +127,13 @@ class UnjudgedSample:
 
 @dataclass(frozen=True)
 class ShareEstimates:
-    """Estimated shares of queries with their intervals, one for each of c outcomes.
+    """Estimated shares of queries with their intervals, one for each of c outcomes."""
 
-    Attributes:
-        value: (c,) float64, in 0…1.
-        lower: (c,) float64 ends of the intervals.
-        upper: (c,) float64 ends of the intervals.
-        effective_labels: (c,) float64, number of independent labels alone that give an interval as short.
-        weight: (c,) float64, λ, the weight of the machine, 0 if it is not used.
-    """
-
-    value: Float64
-    lower: Float64
-    upper: Float64
-    effective_labels: Float64
-    weight: Float64
+    value: Float64  # (c,) in 0…1
+    lower: Float64  # (c,) ends of the intervals
+    upper: Float64  # (c,) ends of the intervals
+    effective_labels: Float64  # (c,) number of independent labels alone that give an interval as short
+    weight: Float64  # (c,) λ, the weight of the machine, 0 if it is not used
 
     @property
     def width(self) -> Float64:
@@ -177,11 +156,7 @@ def labels_alone(judged: JudgedSample, confidence: float) -> ShareEstimates:
     The interval is exact if weights are equal and no two queries share a document. If bases are estimated, a large
     share of the queries with the outcome may have had a small probability of being seen, and too few of them to show
     their variance. So their number gives the degrees of freedom, and the interval includes Fay and Feuer's
-    (`weighted_rate_limits`).
-
-    Args:
-        judged: The judged queries.
-        confidence: Confidence of each two-sided interval, in 0…1.
+    (`weighted_rate_limits`). The confidence is that of each two-sided interval.
     """
     value = judged.shares
     w = judged.relative_weights
@@ -203,11 +178,9 @@ def labels_alone(judged: JudgedSample, confidence: float) -> ShareEstimates:
 
 
 def _of_few_outcomes(judged: JudgedSample, weights: Float64, confidence: float) -> Float64:
-    """Return the factor by which few queries with the outcome make the variance less certain, (c,) in 0…1.
-
-    Korn and Graubard's factor: the squared ratio of the quantiles of Student's t with n − 1 degrees of freedom, and
-    with one less than the effective number of queries with the outcome.
-    """
+    """Return the factor by which few queries with the outcome make the variance less certain, (c,) in 0…1."""
+    # Korn and Graubard's factor: the squared ratio of the quantiles of Student's t with n − 1 degrees of freedom, and
+    # with one less than the effective number of queries with the outcome.
     tail, n = (1 + confidence) / 2, len(judged.documents)
     total, squares = weights @ judged.outcomes, np.square(weights) @ judged.outcomes
     effective = np.divide(np.square(total), squares, out=np.full_like(total, n), where=squares > 0)
@@ -219,12 +192,8 @@ def weighted_rate_limits(outcomes: Float64, weights: Float64, confidence: float)
     """Return the ends of Fay and Feuer's interval of a weighted sum of rare outcomes (Statistics in Medicine 16, 1997).
 
     The upper end allows for one additional query of the largest weight, as the gamma distribution of Poisson counts
-    does. Both ends are (c,) float64.
-
-    Args:
-        outcomes: (n, c) float64 in 0…1.
-        weights: (n,) float64, whose sum over the queries with an outcome is the share.
-        confidence: Confidence of the two-sided interval, in 0…1.
+    does. Both ends are (c,) float64. `outcomes` are (n, c) float64 in 0…1, `weights` (n,) float64, whose sum over the
+    queries with an outcome is the share.
     """
     tail, largest = (1 - confidence) / 2, weights.max()
     share, variance = weights @ outcomes, np.square(weights) @ outcomes
@@ -237,10 +206,7 @@ def weighted_rate_limits(outcomes: Float64, weights: Float64, confidence: float)
 def clopper_pearson(share: Float64, labels: Float64, confidence: float) -> tuple[Float64, Float64]:
     """Return the ends of the exact interval of a binomial share, (c,) float64 each, also for fractions of labels.
 
-    Args:
-        share: (c,) float64 observed shares, in 0…1.
-        labels: (c,) float64 number of labels of each share.
-        confidence: Confidence of the two-sided interval, in 0…1.
+    `share` and `labels`, the number of labels of each share, are (c,) float64; the confidence is two-sided.
     """
     hits, tail = share * labels, (1 - confidence) / 2
     misses = labels - hits
@@ -252,11 +218,8 @@ def clopper_pearson(share: Float64, labels: Float64, confidence: float) -> tuple
 def design_effect(documents: ClusterIds, weights: Float64 | None = None) -> float:
     """Return the upper limit of the design effect of shared documents: ΣW² / Σw², W the weights about a document.
 
-    With equal weights and m of the n queries about each document, it is Σm² / n.
-
-    Args:
-        documents: (n,) cluster of each query.
-        weights: (n,) weights of the queries, None if all are equal.
+    With equal weights and m of the n queries about each document, it is Σm² / n. `documents` is (n,) cluster of each
+    query; `weights` is (n,) weights of the queries, None if all are equal.
     """
     w = np.ones(len(documents)) if weights is None else weights
     totals = np.bincount(np.unique(documents, return_inverse=True)[1], weights=w)

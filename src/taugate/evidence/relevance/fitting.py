@@ -44,20 +44,14 @@ _NO_PENALTY = 1e9
 
 @dataclass(frozen=True)
 class UnansweredQuestions:
-    """Questions of one kind that no document answers, with their results.
+    """Questions of one kind that no document answers, with their results."""
 
-    Attributes:
-        top: Their (m, K) results, best first.
-        vectors: (m, d) float32.
-        clusters: (m,) cluster of each question, numbered with those of the labelled queries; questions made from one
-            query, or about one document, share it.
-        own: Whether the user labelled them.
-    """
-
-    top: Ranking
-    vectors: QueryVectors
+    top: Ranking  # their (m, K) results, best first
+    vectors: QueryVectors  # (m, d) float32
+    # (m,) cluster of each question, numbered with those of the labelled queries; questions made from one query, or
+    # about one document, share it.
     clusters: ClusterIds
-    own: bool = False
+    own: bool = False  # whether the user labelled them
 
     def __len__(self) -> int:
         return len(self.vectors)
@@ -70,16 +64,12 @@ class UnansweredQuestions:
 
 @dataclass(frozen=True)
 class Unanswered:
-    """Questions that no document answers, by kind, without empty kinds; no question is in both parts.
+    """Questions that no document answers, by kind, without empty kinds; no question is in both parts."""
 
-    Attributes:
-        learning: Questions that the model learns from. The first kind are those about other subjects, which also fit
-            the chance that a query is about the documents.
-        measuring: Questions that measure the model.
-    """
-
+    # Questions that the model learns from. The first kind are those about other subjects, which also fit the chance
+    # that a query is about the documents.
     learning: Sequence[UnansweredQuestions]
-    measuring: Sequence[UnansweredQuestions]
+    measuring: Sequence[UnansweredQuestions]  # questions that measure the model
 
 
 def kind_shares(kinds: Sequence[UnansweredQuestions]) -> list[float]:
@@ -93,13 +83,9 @@ def kind_shares(kinds: Sequence[UnansweredQuestions]) -> list[float]:
 def mixture_weights(answerable: int, kinds: Sequence[int], shares: Sequence[float]) -> NDArray[np.float64]:
     """Return weights of queries, which make UNANSWERABLE_SHARE of them unanswerable.
 
-    Args:
-        answerable: n, the number of answerable queries, which weigh 1 each.
-        kinds: Number of questions of each kind, 1 or more.
-        shares: Share of each kind among the unanswerable questions.
-
-    Returns:
-        (n + Σ kinds,) weights: of the answerable queries, then of the questions.
+    Returns (n + Σ kinds,) weights: of the answerable queries, then of the questions. `answerable` is n, the number of
+    answerable queries, which weigh 1 each; `kinds` the number of questions of each kind, 1 or more; `shares` the share
+    of each kind among them.
     """
     total = answerable * UNANSWERABLE_SHARE / (1 - UNANSWERABLE_SHARE)
     weights = [np.full(questions, total * share / questions) for questions, share in zip(kinds, shares, strict=True)]
@@ -108,18 +94,12 @@ def mixture_weights(answerable: int, kinds: Sequence[int], shares: Sequence[floa
 
 @dataclass(frozen=True)
 class RelevanceFit:
-    """A model of relevance with the results of cross-validation.
+    """A model of relevance with the results of cross-validation."""
 
-    Attributes:
-        model: Model fitted on all queries.
-        regularization: C, the inverse strength of its ridge penalty.
-        log_loss: Mean negative log-likelihood of `out_of_fold`, in nats.
-        out_of_fold: (q, K) float32, probability of each result by a model that has not seen its query.
-    """
-
-    model: Logistic
-    regularization: float
-    log_loss: float
+    model: Logistic  # model fitted on all queries
+    regularization: float  # C, the inverse strength of its ridge penalty
+    log_loss: float  # mean negative log-likelihood of `out_of_fold`, in nats
+    # (q, K) float32, probability of each result by a model that has not seen its query.
     out_of_fold: NDArray[np.float32]
 
 
@@ -133,13 +113,8 @@ def fit_relevance(
 
     None if a fold would have only relevant or only irrelevant results to learn from. Folds consist of whole queries and
     whole documents, because results of one query, and queries on one document, resemble each other. One thread makes
-    the same data give the same bits.
-
-    Args:
-        values: (q, K, F) float64 features.
-        relevant: (q, K).
-        cluster_ids: (q,), equal for queries on one document.
-        labelled: (q, K), the results to learn from, None for all.
+    the same data give the same bits. `values` is (q, K, F) float64 features; `relevant` is (q, K); `cluster_ids` is
+    (q,), equal for queries on one document; `labelled` is (q, K), the results to learn from, None for all.
     """
     used = _all_of(relevant) if labelled is None else labelled
     folds = list(cluster_folds(np.unique(cluster_ids, return_inverse=True)[1]))  # roles are drawn at random
@@ -173,11 +148,8 @@ def fit_logistic(
 ) -> Logistic:
     """Fit a logistic regression on standardised features.
 
-    Args:
-        values: (n, F) float64.
-        positive: (n,).
-        strength: C, the inverse strength of the ridge penalty.
-        class_weight: "balanced" gives both classes the same weight, as in scikit-learn.
+    `values` are (n, F) float64, `positive` is (n,), `strength` is C, the inverse strength of the ridge penalty;
+    `class_weight` as in scikit-learn.
     """
     center, scale = values.mean(axis=0), values.std(axis=0)
     scale = np.where(scale < _MIN_SCALE, 1.0, scale)
@@ -206,16 +178,9 @@ def map_probabilities(
 
     If a or b would not be above 0, the map is Platt's line, a = b. The model is returned unchanged if the queries have
     only relevant or only irrelevant results, or if the line would fall, which means that the model orders unseen
-    results no better than chance.
-
-    Args:
-        model: Model fitted on other queries.
-        values: (q, K, F) float64 features.
-        relevant: (q, K).
-        labelled: (q, K), the results to learn from, None for all.
-        unanswered: Features of questions that no document answers, (m, K, F) float64 for each kind. The map is fitted
-            for a mixture of them and the queries (`mixture_weights`).
-        shares: Share of each kind among the unanswerable questions.
+    results no better than chance. `values` are (q, K, F) float64, `relevant` and `labelled`, the results to learn from,
+    (q, K). `unanswered` are features of questions that no document answers, (m, K, F) float64 for each kind: the map is
+    fitted for a mixture of them and the queries (`mixture_weights`, with `shares`).
     """
     used = _all_of(relevant) if labelled is None else labelled
     outcomes, odds = relevant[used], model.log_odds(values)[used]
@@ -238,13 +203,8 @@ def map_probabilities(
 
 
 def _regression(values: Float64, target: Float64, weights: Float64) -> tuple[list[float], float]:
-    """Fit a logistic regression of targets in 0…1 on values, and return its coefficients and intercept.
-
-    Args:
-        values: (n, F).
-        target: (n,).
-        weights: (n,), of the rows.
-    """
+    """Fit a logistic regression of targets in 0…1 on values, and return its coefficients and intercept."""
+    # `values` is (n, F); `target` is (n,); `weights` is (n,), of the rows.
     regression = LogisticRegression(C=_NO_PENALTY, max_iter=1000)
     with threadpool_limits(limits=1):
         regression.fit(
@@ -257,17 +217,13 @@ def _regression(values: Float64, target: Float64, weights: Float64) -> tuple[lis
 
 @dataclass(frozen=True)
 class AppliedRelevance:
-    """A model of relevance with its probabilities for all results.
+    """A model of relevance with its probabilities for all results."""
 
-    Attributes:
-        relevance: The model with the background that describes queries and results, or a model of scores alone.
-        answerable: (n, K) float32 probabilities of the answerable queries' results.
-        unanswered: Questions that took part in the fit or measure it; None if the model takes for granted that every
-            query has an answer.
-    """
-
+    # The model with the background that describes queries and results, or a model of scores alone.
     relevance: Relevance | ScoreRelevance
-    answerable: Float32
+    answerable: Float32  # (n, K) probabilities of the answerable queries' results
+    # Questions that took part in the fit or measure it; None if the model takes for granted that every query has an
+    # answer.
     unanswered: Unanswered | None
 
     @property
@@ -283,13 +239,9 @@ class AppliedRelevance:
 
 @dataclass(frozen=True)
 class EstimatedRelevance(AppliedRelevance):
-    """A model fitted in this calibration, with its probabilities.
+    """A model fitted in this calibration, with its probabilities."""
 
-    Attributes:
-        fit: The model before recalibration.
-    """
-
-    fit: RelevanceFit
+    fit: RelevanceFit  # the model before recalibration
 
 
 def lowest_scores(components: Components, rows: NDArray[np.int64]) -> dict[str, float]:

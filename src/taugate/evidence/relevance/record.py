@@ -38,19 +38,12 @@ _Fields = dict[str, float | Interval | list[ReliabilityBin] | None]
 
 @dataclass(frozen=True)
 class ReliabilitySums:
-    """Sums over the results of clusters, or of bootstraps of clusters, by tenth of relevance.
+    """Sums over the results of clusters, or of bootstraps of clusters, by tenth of relevance."""
 
-    Attributes:
-        results: (…, 10) number of results.
-        predicted: (…, 10) sum of their predicted relevance.
-        relevant: (…, 10) number of relevant results.
-        squares: (…,) sum of (predicted − relevant)².
-    """
-
-    results: Float64
-    predicted: Float64
-    relevant: Float64
-    squares: Float64
+    results: Float64  # (…, 10) number of results
+    predicted: Float64  # (…, 10) sum of their predicted relevance
+    relevant: Float64  # (…, 10) number of relevant results
+    squares: Float64  # (…,) sum of (predicted − relevant)²
 
     @classmethod
     def by_cluster(
@@ -63,12 +56,9 @@ class ReliabilitySums:
     ) -> Self:
         """Sum results by cluster.
 
-        Args:
-            relevance: (q, K) float32, probabilities.
-            relevant: (q, K).
-            cluster_ids: (q,) cluster of each query.
-            labelled: (q, K), the results that count, None for all.
-            weights: (q,), how often each result of a query counts, None for once.
+        `relevance` is (q, K) float32, probabilities; `relevant` is (q, K); `cluster_ids` is (q,) cluster of each query;
+        `labelled` is (q, K), the results that count, None for all; `weights` is (q,), how often each result of a query
+        counts, None for once.
         """
         counts = np.ones(relevance.shape, dtype=np.bool_) if labelled is None else labelled
         numbers = np.unique(cluster_ids, return_inverse=True)[1]
@@ -124,11 +114,7 @@ class ReliabilitySums:
 
 
 def reliability(sums: ReliabilitySums) -> list[ReliabilityBin]:
-    """Describe results by non-empty tenth of relevance, with an interval of the share of relevant results.
-
-    Args:
-        sums: Sums by cluster.
-    """
+    """Describe results by non-empty tenth of relevance, with an interval of the share of relevant results."""
     total = sums.total
     return [
         ReliabilityBin(
@@ -157,9 +143,7 @@ def brier_skill(sums: ReliabilitySums, drawn: ReliabilitySums) -> Interval:
 def expected_calibration_error(sums: ReliabilitySums, min_relevance: float = 0.0) -> float:
     """Return the ECE, the mean distance between predicted and true relevance (Guo et al., ICML 2017, eq. 3).
 
-    Args:
-        sums: Sums by cluster.
-        min_relevance: Results of lower relevance do not count.
+    Results of a relevance below `min_relevance` do not count.
     """
     return float(np.abs(sums.total.gaps(min_relevance)).sum())
 
@@ -172,12 +156,7 @@ def error_interval(sums: ReliabilitySums, drawn: ReliabilitySums, min_relevance:
     percentile of Σ |gap of the bootstrap − gap|, which by the triangle inequality bounds the part due to chance. The
     upper limit is that of the basic bootstrap, 2 · ECE − 2.5th percentile (Davison and Hinkley, §5.2), but not below
     the ECE. In simulations with 30 to 1,200 clusters, calibrated and not, the interval holds the true ECE in .89 to .99
-    of the trials.
-
-    Args:
-        sums: Sums by cluster.
-        drawn: Bootstraps of `sums`.
-        min_relevance: Results of lower relevance do not count.
+    of the trials. `drawn` are bootstraps of `sums`; results of a relevance below `min_relevance` do not count.
     """
     gaps, of_bootstraps = sums.total.gaps(min_relevance), drawn.gaps(min_relevance)
     ece = float(np.abs(gaps).sum())
@@ -192,15 +171,10 @@ def _percentiles(value: np.float64 | Float64, of_bootstraps: Float64) -> Interva
 
 
 def _share(results: Float64, true: Float64) -> Interval:
-    """Return the share of relevant results with Clopper and Pearson's 95 % interval for the effective sample size.
-
-    The effective size reproduces the variance between clusters (Korn and Graubard, Survey Methodology 24, 1998). If all
-    or no results are relevant, there is no variance to see, and it is the number of clusters.
-
-    Args:
-        results: (c,) number of results by cluster.
-        true: (c,) number of relevant results by cluster.
-    """
+    """Return the share of relevant results with Clopper and Pearson's 95 % interval for the effective sample size."""
+    # The effective size reproduces the variance between clusters (Korn and Graubard, Survey Methodology 24, 1998). If
+    # all or no results are relevant, there is no variance to see, and it is the number of clusters. `results` is (c,)
+    # number of results by cluster; `true` is (c,) number of relevant results by cluster.
     n, clusters = float(results.sum()), int((results > 0).sum())
     share = float(true.sum()) / n
     off = true - share * results
@@ -222,16 +196,8 @@ def relevance_record(
 ) -> RelevanceRecord:
     """Record how the model was fitted, and its reliability on queries on which it was not fitted.
 
-    Bootstraps come from `numpy.random.default_rng([seed, 7])`.
-
-    Args:
-        estimated: The model with its probabilities.
-        roles: Roles of the queries.
-        judged: The n answerable queries with their results.
-        units: Sampling units of these queries.
-        heldout: Positions of the held-out queries. If None, reliability is measured on the calibration queries
-            that did not fit the model, on which the three numbers of the recalibration were fitted.
-        seed: Seed of the calibration.
+    Bootstraps come from `numpy.random.default_rng([seed, 7])`. Without held-out queries, reliability is measured on the
+    calibration queries that did not fit the model, on which the three numbers of the recalibration were fitted.
     """
     return RelevanceRecord.model_validate(
         {
@@ -256,13 +222,7 @@ def kept_relevance_record(
 ) -> RelevanceRecord:
     """Update a model's record with its reliability on other queries or documents; its fit does not change.
 
-    Args:
-        record: Record from the release of the model.
-        applied: The model with its probabilities.
-        judged: The answerable queries with their results.
-        units: Sampling units of these queries.
-        part: Name and positions of the queries on which reliability is measured.
-        seed: Seed of the calibration.
+    `part` has name and positions of the queries on which reliability is measured.
     """
     name, members = part
     return record.model_copy(update={"part": name, **_reliability(applied, judged, units, members, seed)})
@@ -271,10 +231,8 @@ def kept_relevance_record(
 def _reliability(
     applied: AppliedRelevance, judged: JudgedQueries, units: SamplingUnits, unseen: NDArray[np.int64], seed: int
 ) -> _Fields:
-    """Measure a model on queries on which it was not fitted, and return fields of RelevanceRecord.
-
-    With questions that no document answers, it is measured on a mixture of them and the queries.
-    """
+    """Measure a model on queries on which it was not fitted, and return fields of RelevanceRecord."""
+    # With questions that no document answers, it is measured on a mixture of them and the queries.
     relevance, relevant, labelled = applied.answerable[unseen], judged.relevant[unseen], judged.labelled[unseen]
     cluster_ids, weights = units.clusters[unseen], None
     mixture: _Fields = dict.fromkeys(("unanswerable_share", "unanswerable", "error_of_answerable"))

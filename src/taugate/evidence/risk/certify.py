@@ -30,18 +30,11 @@ def expected(losses: Losses, n: int, delta: float, largest: int = 1) -> NDArray[
     """Conformal risk control: test (Σ loss + 1) / (n + 1) ≤ δ for each total loss.
 
     The expected loss of the next query, over draws of all n + 1 queries, is then at most δ if they are exchangeable
-    (Angelopoulos et al., "Conformal Risk Control", ICLR 2024, eq. 4 with B = 1, and Theorem 1).
-
-    Args:
-        losses: Total losses of the n queries, float64, any shape.
-        n: Number of queries.
-        delta: δ, in 0…1.
-        largest: Largest number of queries on one document if documents are exchangeable and queries are not. The loss
-            of a document is then Σ (loss − δ) over its queries, at most largest · (1 − δ), which is B of the same
-            theorem. The loss of a later document with more queries than that may be larger.
-
-    Returns:
-        Bool in the shape of `losses`.
+    (Angelopoulos et al., "Conformal Risk Control", ICLR 2024, eq. 4 with B = 1, and Theorem 1). Returns bool in the
+    shape of `losses`. `losses` are totals of the n queries, of any shape. `largest` is the largest number of queries on
+    one document if documents are exchangeable and queries are not. The loss of a document is then Σ (loss − δ) over its
+    queries, at most largest · (1 − δ), which is B of the same theorem. The loss of a later document with more queries
+    than that may be larger.
     """
     passed: NDArray[np.bool_] = losses + largest * (1 - delta) <= delta * n + 1e-9  # 1e-9: δ·n is rounded
     return passed
@@ -50,13 +43,7 @@ def expected(losses: Losses, n: int, delta: float, largest: int = 1) -> NDArray[
 def exact_p_values(losses: Losses, n: int, delta: float) -> NDArray[np.float64]:
     """Return the exact p-value of "the loss is above δ" for losses of 0 or 1: P(Binomial(n, δ) ≤ Σ loss).
 
-    Args:
-        losses: Total losses of the n queries, float64, any shape.
-        n: Number of queries.
-        delta: δ, in 0…1.
-
-    Returns:
-        float64 in the shape of `losses`.
+    Returns float64 in the shape of `losses`. `losses` are totals of the n queries, of any shape.
     """
     p: NDArray[np.float64] = special.betainc(np.maximum(n - losses, 1e-12), losses + 1, 1 - delta)
     return np.where(losses >= n, 1.0, p)
@@ -65,10 +52,7 @@ def exact_p_values(losses: Losses, n: int, delta: float) -> NDArray[np.float64]:
 def upper_limit(loss: float, n: int, confidence: float) -> float:
     """Return the one-sided upper confidence limit of the mean of losses of 0 or 1 (Clopper and Pearson).
 
-    Args:
-        loss: Total loss of the n queries.
-        n: Number of queries.
-        confidence: Confidence of the limit, in 0…1.
+    `loss` is the total of the n queries.
     """
     return 1.0 if loss >= n else float(stats.beta.ppf(confidence, loss + 1, n - loss))
 
@@ -85,29 +69,18 @@ def queries_for_confidence(delta: float, confidence: float) -> int:
 
 @dataclass(frozen=True)
 class LossLimit:
-    """A loss and its largest allowed value.
+    """A loss and its largest allowed value."""
 
-    Attributes:
-        name: "accuracy", "ndcg" or "empty".
-        steps: Loss as a function of τ.
-        delta: δ, the largest mean loss allowed.
-    """
-
-    name: str
+    name: str  # "accuracy", "ndcg" or "empty"
     steps: LossSteps
-    delta: float
+    delta: float  # δ, the largest mean loss allowed
 
 
 @dataclass(frozen=True)
 class CertifiedThreshold:
-    """A certified threshold with its evidence.
+    """A certified threshold with its evidence."""
 
-    Attributes:
-        tau: None if nothing can be certified.
-        certificates: Certificates in the order of the limits.
-    """
-
-    tau: float | None
+    tau: float | None  # None if nothing can be certified
     certificates: list[Certificate]
 
 
@@ -116,10 +89,6 @@ def certify(limits: Sequence[LossLimit], rule: ThresholdRule) -> CertifiedThresh
 
     Several limits are one statement: its p-value is the largest of theirs (intersection–union test, Berger 1982), so it
     holds with the rule's confidence as a whole.
-
-    Args:
-        limits: Limits on losses of the same queries.
-        rule: Rule with the kind of statement and the confidence.
     """
     candidates = np.unique(np.concatenate([limit.steps.candidates for limit in limits]))
     candidates = candidates[candidates >= NO_CUT]  # queries that are refused are lost at every τ
@@ -146,11 +115,8 @@ def p_values(steps: LossSteps, delta: float) -> NDArray[np.float64]:
 def upper_loss_limit(steps: LossSteps, tau: float | None, confidence: float, requested: float = 1.0) -> float:
     """Return the one-sided upper confidence limit of the share of queries lost at τ.
 
-    Args:
-        steps: Loss as a function of τ.
-        tau: None without a cut.
-        confidence: Confidence of the limit, in 0…1.
-        requested: Limit that was tested before, 1 if none was. The result is below it if that test passed.
+    `requested` is a limit that was tested before, 1 if none was. The result is below it if that test passed. τ is None
+    without a cut.
     """
     place = _place(steps, tau)
     if steps.documents is None:
@@ -225,12 +191,8 @@ def enough_queries(limits: Sequence[LossLimit], rule: ThresholdRule) -> bool:
 def counting_enough(units: SamplingUnits, certifying: NDArray[np.int64], rule: ThresholdRule) -> SamplingUnits:
     """Lower the default cap until the rule's limits can be certified if nothing is lost; unchanged if none is enough.
 
-    The choice depends on the numbers of queries alone, not on their scores or losses.
-
-    Args:
-        units: Sampling units of all answerable queries, with the default cap.
-        certifying: Positions of the queries that certify.
-        rule: Rule with the limits and the confidence.
+    The choice depends on the numbers of queries alone, not on their scores or losses. `certifying` are the positions of
+    the queries that certify.
     """
     if units.unit == "query" or rule.count_at_most is not None:
         return units

@@ -75,27 +75,18 @@ _MAX_FACTOR = 1e6  # times as many labels as there are: no data set grows so muc
 
 @dataclass(frozen=True)
 class DocumentBets:
-    """The bets of the mixture against a mean loss of δ or more.
+    """The bets of the mixture against a mean loss of δ or more."""
 
-    Attributes:
-        delta: δ, −1…1.
-        rates: (b,) λ of each bet.
-        shares: (b,) share of the initial wealth of each bet.
-    """
-
-    delta: float
-    rates: Array
-    shares: Array
+    delta: float  # δ, −1…1
+    rates: Array  # (b,) λ of each bet
+    shares: Array  # (b,) share of the initial wealth of each bet
 
     @classmethod
     def against(cls, delta: float, losable: Array, sizes: Array, requested: float = 1.0) -> Self:
         """Choose λ for a mean loss of δ.
 
-        Args:
-            delta: δ, −1…1.
-            losable: (d,) largest loss of each document.
-            sizes: (d,) number n of queries of each document.
-            requested: Largest margin that sets λ.
+        `losable`, the largest loss of each document, and `sizes`, its number n of queries, are (d,). δ is in −1…1, and
+        `requested` the largest margin that sets λ.
         """
         mixture = _MIXTURE if delta < 0.5 else _AGAINST_MOST
         largest = float((losable - min(delta, requested) * sizes).max())
@@ -105,12 +96,8 @@ class DocumentBets:
     def planned(cls, delta: float, sizes: Array, counts: Array, level: float, requested: float = 1.0) -> Self:
         """Choose one λ against a mean loss of δ: the one with which the most documents may be lost whole.
 
-        Args:
-            delta: δ, −1…1.
-            sizes: (k,) number n of queries of each kind of document, all of which can be lost.
-            counts: (k,) number of such documents.
-            level: Level at which δ is to be excluded.
-            requested: Largest margin that sets λ.
+        `sizes`, the number n of queries, all of which can be lost, and `counts`, the number of such documents, are
+        (k,), for each kind of document. `level` is that at which δ is to be excluded.
         """
         margin = min(delta, requested)
         if margin <= 0:
@@ -123,9 +110,7 @@ class DocumentBets:
     def log_wealth(self, losses: Array, sizes: Array) -> Array:
         """Return ln(1 + λ·(δ·n − L)), (b, …); its sum over documents is the logarithm of the wealth.
 
-        Args:
-            losses: (…) losses L.
-            sizes: (…) numbers n of queries of these documents.
+        `losses` is (…) losses L; `sizes` is (…) numbers n of queries of these documents.
         """
         rates = self.rates.reshape(-1, *(1 for _ in range(sizes.ndim)))
         wealth: Array = np.log1p(rates * (self.delta * sizes - losses))
@@ -134,11 +119,8 @@ class DocumentBets:
     def log_e(self, wealth: Array) -> Array:
         """Return the logarithm of the e-value, the mixture over bets.
 
-        Args:
-            wealth: (b, …) sums of `log_wealth` over documents.
-
-        Returns:
-            float64 in the shape of `wealth` less its first axis.
+        Returns float64 in the shape of `wealth` less its first axis. `wealth` is (b, …) sums of `log_wealth` over
+        documents.
         """
         shares = np.log(self.shares).reshape(-1, *(1 for _ in range(wealth.ndim - 1)))
         total: Array = special.logsumexp(wealth + shares, axis=0)
@@ -147,30 +129,19 @@ class DocumentBets:
 
 @dataclass(frozen=True)
 class DocumentLosses:
-    """Losses of queries, −1…1, as one bounded term for each document.
+    """Losses of queries, −1…1, as one bounded term for each document."""
 
-    Attributes:
-        losses: (k,) float64, loss L of the queries of a document, or its mean.
-        sizes: (k,) float64, number n of these queries, or 1.
-        counts: (k,) float64, number of documents with this loss and size.
-        losable: (k,) float64, largest loss of such a document.
-        level: Level that a paired comparison is planned for; None for the mixture of a cut.
-    """
-
-    losses: PerQuery
-    sizes: PerQuery
-    counts: PerQuery
-    losable: PerQuery
-    level: float | None = None
+    losses: PerQuery  # (k,) loss L of the queries of a document, or its mean
+    sizes: PerQuery  # (k,) number n of these queries, or 1
+    counts: PerQuery  # (k,) number of documents with this loss and size
+    losable: PerQuery  # (k,) largest loss of such a document
+    level: float | None = None  # level that a paired comparison is planned for; None for the mixture of a cut
 
     @classmethod
     def from_clusters(cls, losses: PerQuery, cluster_ids: ClusterIds, statement: Statement = "document") -> Self:
         """Add up paired losses by document; every query can lose everything.
 
-        Args:
-            losses: (q,) float64, −1…1.
-            cluster_ids: (q,), equal for queries of one document.
-            statement: Unit of the mean, the average document or the average query.
+        `losses` are (q,) float64, −1…1; the mean is over documents or over queries, by the statement.
         """
         used, document, counts = np.unique(cluster_ids, return_inverse=True, return_counts=True)
         sums, sizes = np.bincount(document, losses).astype(np.float64), counts.astype(np.float64)
@@ -192,9 +163,7 @@ class DocumentLosses:
     def p_value(self, margin: float, requested: float = 1.0) -> float:
         """Return the p-value of "the mean loss is `margin` or more": 1 / e-value, at most 1.
 
-        Args:
-            margin: −1…1.
-            requested: Largest margin that sets λ.
+        `requested` is the largest margin that sets λ.
         """
         if self.level is None:
             bets = DocumentBets.against(margin, self.losable, self.sizes, requested)
@@ -207,11 +176,8 @@ class DocumentLosses:
         """Return the one-sided upper limit, −1…1: the largest margin whose p-value is above 1 − confidence.
 
         λ depends on the margin, so the p-value need not fall everywhere as the margin rises. All margins above the
-        limit are excluded.
-
-        Args:
-            confidence: Confidence of the limit, in 0…1.
-            requested: Largest margin that sets λ. If it is excluded, so are larger ones, by the same λ.
+        limit are excluded. `requested` is the largest margin that sets λ. If it is excluded, so are larger ones, by the
+        same λ.
         """
         alpha = 1 - confidence
         if self.mean >= _MAX_MARGIN or self.p_value(_MAX_MARGIN, requested) > alpha:
@@ -236,25 +202,18 @@ class DocumentLosses:
 
 @dataclass(frozen=True)
 class QueryLosses:
-    """Paired losses of q queries, −1…1, summed by cluster; evidence by exponential tilting.
+    """Paired losses of q queries, −1…1, summed by cluster; evidence by exponential tilting."""
 
-    Attributes:
-        sums: (c,) float64, total loss of each distinct kind of cluster.
-        sizes: (c,) float64, number of queries of each distinct kind of cluster.
-        counts: (c,) number of clusters of each kind.
-    """
-
-    sums: PerQuery
-    sizes: PerQuery
-    counts: PerQuery
+    sums: PerQuery  # (c,) total loss of each distinct kind of cluster
+    sizes: PerQuery  # (c,) number of queries of each distinct kind of cluster
+    counts: PerQuery  # (c,) number of clusters of each kind
 
     @classmethod
     def from_clusters(cls, losses: PerQuery, cluster_ids: ClusterIds) -> "QueryLosses":
         """Sum losses by cluster.
 
-        Args:
-            losses: (q,) float64, −1…1.
-            cluster_ids: (q,), equal for queries that share a document, which are one draw.
+        `losses` is (q,) float64, −1…1; `cluster_ids` is (q,), equal for queries that share a document, which are one
+        draw.
         """
         sums = np.bincount(cluster_ids, losses).astype(np.float64)
         pairs: PerQuery = np.column_stack([sums, np.bincount(cluster_ids).astype(np.float64)])
@@ -309,12 +268,9 @@ def paired_losses(
 ) -> MeanLoss:
     """Choose the evidence for a mean loss: by document if that is the unit, else by exponential tilting.
 
-    Args:
-        losses: (q,) float64, baseline − candidate, of the queries of `units`. They are clipped to ±1, because the gate
-            adds up the losses of a projection and an index, and a query cannot lose more than everything.
-        units: Sampling units of the queries.
-        statement: Unit of the mean if the evidence is by document.
-        level: Level at which a margin is to be excluded.
+    `losses` are (q,) float64, baseline − candidate. They are clipped to ±1, because the gate adds up the losses of a
+    projection and an index, and a query cannot lose more than everything. `statement` is the unit of the mean if the
+    evidence is by document, `level` that at which a margin is to be excluded.
     """
     bounded, cluster_ids = np.clip(losses, -1.0, 1.0), np.unique(units.clusters, return_inverse=True)[1]
     if units.unit == "document":
@@ -331,11 +287,6 @@ def sample_size_factor(losses: MeanLoss, margin: float, alpha: float) -> float |
     """Return the factor by which labels like these have to grow to show a mean loss below the margin, at least 1.
 
     None if no number of labels is enough because the mean is too near to the margin or above it.
-
-    Args:
-        losses: Available evidence.
-        margin: Margin of the mean loss.
-        alpha: Level of the test.
     """
     high = 1.0
     while losses.times(high).p_value(margin) > alpha:

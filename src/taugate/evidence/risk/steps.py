@@ -19,27 +19,16 @@ from taugate.policy.names import Metric
 
 @dataclass(frozen=True)
 class DocumentSteps:
-    """The staircase by document: each step raises the loss of one document.
+    """The staircase by document: each step raises the loss of one document."""
 
-    Attributes:
-        sizes: (d,) float64, number of queries that each document counts for: its own, or the cap.
-        cap: Largest number of queries that a document counts for, None without a limit.
-        losable: (d,) float64, total loss of these queries if everything is dropped.
-        documents: (s,) document of each step.
-        places: (s,) place in the staircase from which on the step counts, 1…c.
-        before: (s,) float64, loss of the document below the step.
-        after: (s,) float64, the same above it.
-        length: c + 1, the length of the staircase.
-    """
-
-    sizes: NDArray[np.float64]
-    cap: int | None
-    losable: NDArray[np.float64]
-    documents: NDArray[np.int64]
-    places: NDArray[np.int64]
-    before: NDArray[np.float64]
-    after: NDArray[np.float64]
-    length: int
+    sizes: NDArray[np.float64]  # (d,) number of queries that each document counts for: its own, or the cap
+    cap: int | None  # largest number of queries that a document counts for, None without a limit
+    losable: NDArray[np.float64]  # (d,) total loss of these queries if everything is dropped
+    documents: NDArray[np.int64]  # (s,) document of each step
+    places: NDArray[np.int64]  # (s,) place in the staircase from which on the step counts, 1…c
+    before: NDArray[np.float64]  # (s,) loss of the document below the step
+    after: NDArray[np.float64]  # (s,) the same above it
+    length: int  # c + 1, the length of the staircase
 
     def bets(self, delta: float) -> DocumentBets:
         """Return the bets against a mean loss of δ per query."""
@@ -69,30 +58,21 @@ class DocumentSteps:
 class LossSteps:
     """Candidate thresholds and the loss of each.
 
-    Attributes:
-        queries: n, with and without a step.
-        candidates: (c,) float32 observed decision scores, ascending.
-        losses: (c + 1,) float64, total loss of the n queries by the number of candidates strictly below τ. With a cap
-            on the queries of a document, a query counts for less than 1 (`SamplingUnits.weights`).
-        unit: Unit of the evidence.
-        documents: The losses by unit; None if the units are queries whose losses are 0 or 1, which the total describes.
+    It is built of (q, K) float32 decision scores; without `units`, each query is its own unit.
     """
 
-    queries: int
-    candidates: Float32
+    queries: int  # n, with and without a step
+    candidates: Float32  # (c,) observed decision scores, ascending
+    # (c + 1,) float64, total loss of the n queries by the number of candidates strictly below τ. With a cap on the
+    # queries of a document, a query counts for less than 1 (`SamplingUnits.weights`).
     losses: NDArray[np.float64]
     unit: Unit = "query"
+    # The losses by unit; None if the units are queries whose losses are 0 or 1, which the total describes.
     documents: DocumentSteps | None = None
 
     @classmethod
     def of_accuracy(cls, queries: JudgedQueries, decisions: Float32, units: SamplingUnits | None = None) -> Self:
-        """Count as lost a query that had a relevant document in its top-K and keeps none.
-
-        Args:
-            queries: q answerable queries with their results.
-            decisions: (q, K) float32 decision scores.
-            units: Sampling units of the queries, None if each query is its own unit.
-        """
+        """Count as lost a query that had a relevant document in its top-K and keeps none."""
         hits = np.flatnonzero(queries.relevant.any(axis=1))
         best = np.where(queries.relevant, decisions, -np.inf).max(axis=1)[hits]
         return cls._stairs(len(queries), hits, best.astype(np.float32), np.ones(len(hits)), units)
@@ -102,11 +82,6 @@ class LossSteps:
         """Count as lost the part of a query's NDCG@K that dropped documents had gained, by the ranks of the uncut list.
 
         If a document's first chunk is dropped and a later one is not, only the difference of their gains is lost.
-
-        Args:
-            queries: q answerable queries with their results.
-            decisions: (q, K) float32 decision scores.
-            units: Sampling units of the queries, None if each query is its own unit.
         """
         gains = np.abs(queries.grades) * discounts(queries.grades.shape[1]) / queries.ideal[:, None]
         owners, ranks = np.nonzero(queries.grades)
@@ -121,12 +96,7 @@ class LossSteps:
 
     @classmethod
     def of_empty(cls, decisions: Float32, units: SamplingUnits | None = None) -> Self:
-        """Count as lost a query that gets no result.
-
-        Args:
-            decisions: (q, K) float32 decision scores.
-            units: Sampling units of the q queries, None if each query is its own unit.
-        """
+        """Count as lost a query that gets no result."""
         every = np.arange(len(decisions))
         return cls._stairs(len(decisions), every, decisions.max(axis=1), np.ones(len(decisions)), units)
 
@@ -175,11 +145,7 @@ def loss_steps(
 ) -> LossSteps:
     """Build the staircase of a metric.
 
-    Args:
-        queries: q answerable queries with their results.
-        decisions: (q, K) float32 decision scores.
-        metric: Accuracy or ndcg.
-        units: Sampling units of the queries, None if each query is its own unit.
+    Decision scores are (q, K). Without `units`, each query is its own unit.
     """
     return (LossSteps.of_accuracy if metric == "accuracy" else LossSteps.of_ndcg)(queries, decisions, units)
 
@@ -187,14 +153,9 @@ def loss_steps(
 def _heights_by_document(
     owners: NDArray[np.int64], documents: NDArray[np.int32], at: Float32, gains: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return how much NDCG falls as τ passes each relevant chunk, (s,); 0 if another chunk still gains as much.
-
-    Args:
-        owners: (s,) rows, ascending.
-        documents: (s,) documents of the chunks.
-        at: (s,) decision scores.
-        gains: (s,) gains of the single chunks, in the order of ranks within a row.
-    """
+    """Return how much NDCG falls as τ passes each relevant chunk, (s,); 0 if another chunk still gains as much."""
+    # `owners` is (s,) rows, ascending; `documents` is (s,) documents of the chunks; `at` is (s,) decision scores;
+    # `gains` is (s,) gains of the single chunks, in the order of ranks within a row.
     heights = gains.copy()
     gaining = None  # the chunk that counts for its document until τ passes it
     for place in np.lexsort((documents, owners)).tolist():  # by document, then by rank

@@ -25,11 +25,7 @@ def papers(k: int) -> str:
 def guarantee(rule: ThresholdRule, certificates: Sequence[Certificate], k: int, drawn: Drawn | None = None) -> str:
     """State what is guaranteed, for which queries and by which test.
 
-    Args:
-        rule: Rule that was certified.
-        certificates: Certificates of its limits, that of the metric first.
-        k: K, the number of results per query.
-        drawn: How the labels were drawn, None if documents are assumed.
+    The first certificate is that of the metric. `drawn` says how the labels were drawn, None if documents are assumed.
     """
     first = certificates[0]
     limits = capped(first) + " and ".join(_limit(certificate, k) for certificate in certificates)
@@ -76,10 +72,7 @@ def of_strata(strata: StrataRecord) -> str:
 def shortage(rule: ThresholdRule, certificates: Sequence[Certificate], levels: Sequence[Level] = ()) -> str:
     """State which limit could not be certified, and how many queries would be needed.
 
-    Args:
-        rule: Rule that was tried.
-        certificates: Certificates of its limits.
-        levels: One for each requested largest loss, if there are several; a later one may be certified.
+    There is a level for each requested largest loss, if there are several; a later one may be certified.
     """
     worst = max(certificates, key=lambda certificate: certificate.queries_needed - certificate.queries)
     quantity = _quantity(worst)
@@ -113,12 +106,8 @@ def impossible(
 ) -> str:
     """State that a limit cannot be certified with the documents of a corpus, however many queries are labelled.
 
-    Args:
-        rule: Rule that was tried.
-        certificates: Certificates of its limits.
-        documents: Number of documents of the corpus; documents that share queries count as one.
-        largest: Largest share of the queries that are about one document; None if equal shares would not be enough.
-        by_any_test: Whether no test can certify it; else Taugate's cannot.
+    Documents that share queries count as one. `largest` is the largest share of the queries that are about one
+    document; None if equal shares would not be enough. `by_any_test`: no test can certify it; else Taugate's cannot.
     """
     worst = min(certificates, key=lambda certificate: certificate.most)
     test = "no test can" if by_any_test else "the test by document cannot"
@@ -145,11 +134,9 @@ def _quantity(certificate: Certificate) -> str:
 
 
 def _at_most(rule: ThresholdRule, certificates: Sequence[Certificate]) -> str:
-    """State the one-sided upper limits of the losses of this one cut, in addition to the average of many.
-
-    Conformal risk control allows ⌊δ·(n + 1)⌋ − 1 losses among n queries, a number known in advance. So if one limit on
-    losses of 0 and 1 sets τ and no two scores are equal, the limit holds as that of Learn-then-Test does.
-    """
+    """State the one-sided upper limits of the losses of this one cut, in addition to the average of many."""
+    # Conformal risk control allows ⌊δ·(n + 1)⌋ − 1 losses among n queries, a number known in advance. So if one limit
+    # on losses of 0 and 1 sets τ and no two scores are equal, the limit holds as that of Learn-then-Test does.
     limits = [
         f"{'the share left empty' if item.limit == EMPTY else 'the loss'} is at most {100 * item.upper:.3g} %"
         for item in certificates

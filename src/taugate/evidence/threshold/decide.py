@@ -43,12 +43,7 @@ def bootstrap_threshold(queries: JudgedQueries, rows: Rows, metric: Metric = "ac
 
     τ(0) loses nothing in any bootstrap, because no similarity is below the smallest of Γ. It is also the result if the
     unthresholded mean is below its own interval: with accuracy near 1, the 2.5th percentile can be 1 (thresholds paper,
-    §2.2).
-
-    Args:
-        queries: q answerable queries.
-        rows: (m, l) positions in bootstraps.
-        metric: "accuracy" or "ndcg".
+    §2.2). `rows` are (m, l) positions in bootstraps.
     """
     holds = _stays_within_interval(queries, rows, metric)
     candidates = np.percentile(gamma(queries, rows), PERCENTILES).tolist()
@@ -83,10 +78,7 @@ def unrestricted_threshold(queries: JudgedQueries, rows: Rows, metric: Metric = 
 def with_unrestricted(policy: PolicyRecord, evidence: CalibrationQueries, measured_on: ScoredQueries) -> PolicyRecord:
     """Add the reading of the papers' rule that does not depend on Γ; other policies stay as they are.
 
-    Args:
-        policy: The policy in force.
-        evidence: The queries.
-        measured_on: Queries on which kept results and losses are measured, held out if possible.
+    Kept results and losses are measured on `measured_on`, held out if possible.
     """
     if policy.psi is None:
         return policy
@@ -103,10 +95,7 @@ def with_unrestricted(policy: PolicyRecord, evidence: CalibrationQueries, measur
 def decide_policy(rule: ThresholdRule, evidence: CalibrationQueries) -> PolicyRecord:
     """Apply a rule and return its policy, or the policy `none` if nothing can be certified.
 
-    A fixed threshold is not changed.
-
-    Raises:
-        InputError: If the rule cannot be applied to these queries.
+    A fixed threshold is not changed. Raises InputError if the rule cannot be applied to these queries.
     """
     queries = evidence.scored.judged.take(evidence.calibration)
     k = queries.grades.shape[1]
@@ -184,10 +173,7 @@ def _record(rule: ThresholdRule, k: int, kind: PolicyKind, tau: float | None, **
 def alternatives(rule: ThresholdRule, evidence: CalibrationQueries, measured_on: ScoredQueries) -> list[Alternative]:
     """Apply the papers' rule and the two statements of risk control, except the rule in force.
 
-    Args:
-        rule: Rule in force.
-        evidence: The queries.
-        measured_on: Queries on which kept results and losses are measured, held out if possible.
+    Kept results and losses are measured on `measured_on`, held out if possible.
     """
     limits = {name: getattr(rule, name) for name in ("metric", "max_loss", "max_empty", "confidence")}
     rules = [

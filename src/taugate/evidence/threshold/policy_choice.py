@@ -35,22 +35,12 @@ _FIRST = 0.2
 
 @dataclass(frozen=True)
 class CalibrationQueries:
-    """The queries that decide a rule, and which of them certify.
+    """The queries that decide a rule, and which of them certify."""
 
-    Attributes:
-        scored: All answerable queries.
-        calibration: Positions of the calibration queries.
-        rows: (m, l) positions in the bootstraps.
-        roles: None with too few queries.
-        estimated: Model of relevance, None without one.
-        units: Sampling units of all answerable queries.
-        seed: Seed of the calibration.
-    """
-
-    scored: ScoredQueries
+    scored: ScoredQueries  # all answerable queries
     calibration: NDArray[np.int64]
-    rows: Rows
-    roles: QueryRoles | None
+    rows: Rows  # (m, l) positions in the bootstraps
+    roles: QueryRoles | None  # None with too few queries
     estimated: AppliedRelevance | None
     units: SamplingUnits
     seed: int
@@ -81,17 +71,11 @@ class CalibrationQueries:
 
 @dataclass(frozen=True)
 class CertifiablePolicy:
-    """A policy with the queries that certify it.
-
-    Attributes:
-        kind: Kind of the policy.
-        queries: Positions of the queries that certify the policy.
-        rule: Rule with the confidence that this policy needs.
-    """
+    """A policy with the queries that certify it."""
 
     kind: PolicyKind
-    queries: NDArray[np.int64]
-    rule: ThresholdRule
+    queries: NDArray[np.int64]  # positions of the queries that certify the policy
+    rule: ThresholdRule  # rule with the confidence that this policy needs
 
     def certify(self, evidence: CalibrationQueries) -> list[CertifiedThreshold]:
         """Certify a threshold for each largest loss of the rule, the one in force first."""
@@ -105,12 +89,8 @@ def choose_policy(
 ) -> tuple[CertifiablePolicy, list[CertifiedThreshold], Choice | None]:
     """Return the requested policy, or for `auto` the one whose certified cut keeps the fewest results.
 
-    Returns:
-        The policy, its certified threshold for each largest loss, and the record of the choice, None for a named
-        policy.
-
-    Raises:
-        InputError: If the policy is not possible with these queries.
+    Returns the policy, its certified threshold for each largest loss, and the record of the choice, None for a named
+    policy. Raises InputError if the policy is not possible with these queries.
     """
     _check(rule, evidence)
     entries = _candidates(rule, evidence)
@@ -124,10 +104,6 @@ def certifiable_rho(rule: ThresholdRule, evidence: CalibrationQueries) -> float 
     """Return the highest ρ, up to its value, at which a policy is certified without a cut; None if there is none.
 
     For several largest losses it is that of the first one, which is in force.
-
-    Args:
-        rule: Rule with the limits and the confidence.
-        evidence: The queries, with the planned ρ.
     """
     thresholds = []
     for entry in _candidates(rule, evidence):
@@ -154,11 +130,7 @@ def loss_limits(
 ) -> list[LossLimit]:
     """Measure the losses that the rule limits: of the metric, and of empty replies if they are limited.
 
-    Args:
-        rule: Rule with the metric and the limits.
-        evidence: The queries.
-        certifying: Positions of the certifying queries.
-        kind: Kind of the policy; None for the losses as ρ rises.
+    Without a kind, the losses are those as ρ rises.
     """
     scored, units = evidence.scored.take(certifying), evidence.units.take(certifying)
     decisions = scored.refusals() if kind is None else scored.certifying(kind)
@@ -169,10 +141,8 @@ def loss_limits(
 
 
 def _named(rule: ThresholdRule, evidence: CalibrationQueries) -> ThresholdRule:
-    """Resolve `auto` for an expected loss, and if there are too few queries for a model.
-
-    Of the policies without a model, `relative` and `gap` keep fewer results than `similarity`.
-    """
+    """Resolve `auto` for an expected loss, and if there are too few queries for a model."""
+    # Of the policies without a model, `relative` and `gap` keep fewer results than `similarity`.
     if rule.policy != "auto" or (evidence.roles is not None and not rule.on_average):
         return rule
     without_model = cast(PolicyChoice, evidence.scored.without_model[0])
@@ -192,11 +162,9 @@ def _check(rule: ThresholdRule, evidence: CalibrationQueries) -> None:
 
 
 def _candidates(rule: ThresholdRule, evidence: CalibrationQueries) -> list[CertifiablePolicy]:
-    """Return the named policy, or for `auto` the two preferred ones, between which the error is divided.
-
-    `similarity` is one of the two only without a model. The first uses no error for a loss that its queries are too few
-    to certify, which is known before any loss is seen.
-    """
+    """Return the named policy, or for `auto` the two preferred ones, between which the error is divided."""
+    # `similarity` is one of the two only without a model. The first uses no error for a loss that its queries are too
+    # few to certify, which is known before any loss is seen.
     rule = _named(rule, evidence)
     if rule.policy != "auto":
         return [_candidate(rule.policy, evidence, rule)]
@@ -219,10 +187,8 @@ def _candidate(kind: PolicyKind, evidence: CalibrationQueries, rule: ThresholdRu
 def _keeping_fewest(
     entries: Sequence[CertifiablePolicy], certified: Sequence[list[CertifiedThreshold]], evidence: CalibrationQueries
 ) -> tuple[CertifiablePolicy, list[CertifiedThreshold], Choice]:
-    """Take the policy that keeps the smallest share of the results of queries that fitted nothing.
-
-    If none is certified, take the one whose certificates need the fewest additional queries.
-    """
+    """Take the policy that keeps the smallest share of the results of queries that fitted nothing."""
+    # If none is certified, take the one whose certificates need the fewest additional queries.
     roles = evidence.roles
     if roles is None:
         raise AssertionError("auto needs roles")
