@@ -225,6 +225,7 @@ def _runs(folder: Path, serve_seconds: float) -> Iterator[CommandRun]:
     yield from _servers(at, str(log), serve_seconds)
     yield CommandRun("explain", [_QUESTION, _first_id(data), *at])
     yield CommandRun("traffic", [str(log), "--to", str(data), "--votes", "1"])
+    yield CommandRun("log verify", [str(log)], status=1)  # it is not chained
     yield CommandRun("drift replay", [str(log), *at])
     yield CommandRun("drift baseline", [str(log), *at], status=2)  # it needs the queries of a week
     yield from _runs_on_releases(folder, releases, _first_id(data))
@@ -270,7 +271,7 @@ def _servers(at: Sequence[str], log: str, seconds: float) -> Iterator[CommandRun
 
 def _runs_on_releases(folder: Path, releases: Path, document: str) -> Iterator[CommandRun]:
     at = ["--releases", str(releases)]
-    for action in ("list", "show", "verify", "history"):
+    for action in ("list", "show", "verify", "check", "history"):
         yield CommandRun(f"release {action}", at)
     yield CommandRun("release correlations", at, status=2)  # it has moved to `compare`
     current = (releases / "current").read_text(encoding="utf-8").strip()

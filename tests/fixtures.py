@@ -162,3 +162,12 @@ def browser() -> Iterator["Browser"]:
 
     with chromium() as started:
         yield started
+
+
+@pytest.fixture(scope="session")
+def cosines(sample: Path, encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A release of the sample whose scores are cosines alone."""
+    folder = tmp_path_factory.mktemp("cosines")
+    command = ["calibrate", str(sample), "--releases", str(folder), "--encoder", str(encoder), "--lexical", "off"]
+    assert cli.main(command) == 0
+    return folder

@@ -28,7 +28,7 @@ _LEFT_OUT = {
     "AdaptationRecord": {"lexical_weight", "training", "measures"},
     "UpdateRecord": {"documents"},
     "PolicyRecord": {"unrestricted", "shortage", "certified"},
-    "MetricsRecord": {"roe"},
+    "MetricsRecord": {"nauc", "roe"},
     "ProjectionRecord": {"centred", "accepted"},
     "GateRecord": {"processor", "decided_by"},
     "SkippedCandidate": {"gain"},

@@ -30,6 +30,8 @@ TIME_OF_DAY = {
         "judgements are logged by date, and what other replicas keep expires by it"
     ),
     "service/drift/analysis.py": "windows keep dates",
+    "service/drift/endpoint_judge.py": "calls of an endpoint are limited by the day, also across restarts",
+    "service/drift/judging.py": "old texts of drawn queries are hashed by their date",
     "service/drift/query_log.py": "old texts are hashed by their date",
     "service/drift/worker_store.py": "replies that other workers sent expire by date, as those of other replicas do",
     "retrieval/engines/row_store.py": "a collection has the date of its creation, for pruning from another machine",

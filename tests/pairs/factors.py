@@ -143,6 +143,11 @@ UNCHANGING = {
     "by": "a name in the history",
     "settings": "a file of other options", "accept": "accepts a projection that the gate refuses",
     # Settings of the service.
+    **dict.fromkeys(
+        ("judge_share", "judge_url", "judge_model", "judge_key_file", "judge_calls_per_day"),
+        "draws queries to judge beside the replies",
+    ),
+    "query_log_chain": "the form of log lines", "decision_log_key_file": "signs the log",
     "releases_copy": "where a copy is kept", "trusted_keys": "what may be loaded", "host": "where it listens",
     "port": "where it listens", "playground": "another path", "workers": "processes of the same",
     "max_k": "refuses requests", "max_batch": "refuses requests", "max_query_chars": "refuses requests",

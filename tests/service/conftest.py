@@ -52,15 +52,6 @@ def rich(tmp_path_factory: pytest.TempPathFactory, sample: Path, encoder: Path) 
 
 
 @pytest.fixture(scope="session")
-def cosines(sample: Path, encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A release of the sample whose scores are cosines alone."""
-    folder = tmp_path_factory.mktemp("cosines")
-    command = ["calibrate", str(sample), "--releases", str(folder), "--encoder", str(encoder), "--lexical", "off"]
-    assert cli.main(command) == 0
-    return folder
-
-
-@pytest.fixture(scope="session")
 def hybrid(sample: Path, encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A release of the sample in chunks whose score has a lexical part, with the weight 0.7."""
     return write_chunked_release(sample, encoder, tmp_path_factory.mktemp("hybrid"), "--lexical", "0.7")

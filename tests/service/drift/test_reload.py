@@ -96,7 +96,7 @@ def test_new_release_starts_without_alarms(served: Served, sample: Path) -> None
     assert served.says() == [NO_ALARM] * 8
     served.looks(ordinary(sample, 20))
     assert served.says() == [NO_ALARM] * 8
-    assert by_signal(served.service, "evidence")[SIGNAL] < 0.1
+    until(lambda: by_signal(served.service, "evidence")[SIGNAL] < 0.1)  # a worker writes its gauges on its own time
     assert by_signal(served.service, "alarm")[SIGNAL] == 0
 
 
@@ -106,7 +106,7 @@ def test_returning_release_starts_without_alarms(served: Served, sample: Path) -
     assert served.says() == [NO_ALARM] * 8
     served.looks(ordinary(sample, 20, first=20))
     assert served.says() == [NO_ALARM] * 8
-    assert by_signal(served.service, "evidence")[SIGNAL] < 0.1
+    until(lambda: by_signal(served.service, "evidence")[SIGNAL] < 0.1)  # a worker writes its gauges on its own time
 
 
 @pytest.mark.slow

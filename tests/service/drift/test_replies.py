@@ -129,7 +129,7 @@ def drift_of(service: ServiceProcess) -> dict:
 def test_release_shows_overlap_of_gauges(releases: Path, sample: Path) -> None:
     with FastDriftService(releases) as service:
         service.ready()
-        nothing = {"coe": None, "coe_expected": None, "roe": None}
+        nothing = {"coe": None, "coe_expected": None, "roe": None, "loss": None}
         assert drift_of(service) == NO_ALARM | nothing
         queries = ordinary(sample, 2 * MIN_IN_WINDOW)
         for first in range(0, len(queries), 50):
