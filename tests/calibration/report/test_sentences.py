@@ -176,7 +176,7 @@ def test_folded_page_is_short_and_unfolds_by_link(
         assert page.evaluate("document.documentElement.scrollHeight") <= height
         assert not page.is_visible("#curves figure")
         page.click("nav a[href='#curves']")
-        assert page.is_visible("#curves figure")
+        page.wait_for_selector("#curves figure", state="visible")  # the script follows the link
 
 
 def test_questions_are_filtered_by_words(browser: Browser, reports: dict[str, Path]) -> None:
