@@ -1,4 +1,4 @@
-"""Cut what an agent remembers, while passages arrive one by one and most questions are about none of them."""
+"""Measures gates on an agent's memory: passages arrive one by one, and most questions are about none that is stored."""
 
 import json
 import tempfile
@@ -59,7 +59,7 @@ class Results:
         return Results(*parts)
 
     def listed(self, row: int) -> list[ScoredResult]:
-        """Return the results of a question as the gate takes them."""
+        """Return the results of a question in the form that `Gate.cut` takes."""
         pairs = zip(self.passages[row].tolist(), self.scores[row].tolist(), strict=True)
         return [ScoredResult(str(passage), score, None) for passage, score in pairs]
 
@@ -95,7 +95,7 @@ class Memory:
 
     @classmethod
     def draw(cls, world: "World", seed: int) -> Self:
-        """Draw the order of the passages and the questions."""
+        """Draw the order in which passages arrive, and the questions between them."""
         rng = np.random.default_rng(seed)
         order = rng.permutation(len(world.vectors))[:_PASSAGES]
         arrival = np.full(len(world.vectors), -1)
@@ -151,7 +151,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class World:
-    """A data set: passages, and questions about one passage each."""
+    """A data set whose questions are about one passage each."""
 
     vectors: Float32
     words: sparse.csr_array
@@ -192,7 +192,7 @@ def calibrated(results: Results, off_topic: Results, options: Sequence[str], set
 
 
 def kept_by(gate: Gate | None, results: Results) -> Kept:
-    """Return which of the first K results a gate keeps: all, if there is none."""
+    """Return which of the first K results a gate keeps, (n, K) bool; without a gate, all of them."""
     kept = np.ones((len(results.names), K), dtype=np.bool_)
     for row in range(len(kept) if gate else 0):
         ranks = [result.rank for result in gate.cut(results.listed(row)).results] if gate else []
@@ -215,7 +215,7 @@ def in_hindsight(results: Results, name: str) -> Iterator[tuple[str, Kept]]:
 
 
 def measure(world: World, seed: int) -> Iterator[tuple[str, NDArray[np.int64]]]:
-    """Yield for each rule its name and numbers of results: useless, injected, lost, right; 1 if there is no threshold."""
+    """Yield the name of each rule and its counts: useless, injected, lost and right results, and 1 without a threshold."""
     memory = Memory.draw(world, seed)
     searched = {weight: memory.search(weight) for weight in (0.0, 1.0)}
     unseen, labelled, off_topic = slice(_LABELLED, _QUESTIONS), slice(_LABELLED), slice(_QUESTIONS, None)

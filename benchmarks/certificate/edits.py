@@ -1,4 +1,4 @@
-"""Edits a release, makes all its digests fit, and asks check_certificate.py and Taugate's own code what has changed."""
+"""Edits a release and updates all its digests, to count which edits check_certificate.py and `release check` find."""
 
 # ruff: noqa: ANN401 (JSON of any form)
 
@@ -65,7 +65,7 @@ def edit(release: Path, kind: str, rng: random.Random, scratch: Path) -> Edit:
 
 
 def _edit_evidence(evidence: Any, kind: str, rng: random.Random) -> str:
-    """Change the grade, or the scores, of one query or question."""
+    """Change a grade or a score of one query or question."""
     own = evidence["answerable"]
     row = rng.randrange(len(own["role"]))
     if kind == "label":

@@ -1,4 +1,4 @@
-"""Recomputes a release from its evidence.json by Taugate's own code, figures that are drawn included.
+"""Recomputes the figures of a release from its evidence.json with Taugate's own code, including those that are drawn.
 
 It is the second opinion on check_certificate.py: of an edited release it says which stated figures change.
 """

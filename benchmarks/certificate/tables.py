@@ -14,7 +14,7 @@ from taugate.release import check_certificate
 
 
 def main() -> None:
-    """Print both tables for releases that are given by their directories."""
+    """Print both tables for the releases in some directories."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("releases", nargs="+", type=Path, help="releases directories, one release each")
     parser.add_argument("--edits", type=int, default=200, help="number of edits in all")

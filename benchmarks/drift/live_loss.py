@@ -30,7 +30,7 @@ class LiveQuery(NamedTuple):
 
 @dataclass(frozen=True)
 class World:
-    """A world: how queries come about, and how they are judged.
+    """A simulated world: how queries arrive, and how they are judged.
 
     Attributes:
         loss: True share of lost answers among answerable queries.
@@ -80,7 +80,7 @@ def judge_by_model(labels: Labels, rng: np.random.Generator) -> Labels:
 
 
 class Stream:
-    """One stream of a world, and the bounds that follow it."""
+    """A stream of queries in one world, with the bounds computed from its judgements."""
 
     def __init__(self, world: World, seed: int) -> None:
         self.world, self.rng = world, np.random.default_rng(seed)
@@ -149,7 +149,7 @@ def covered(world: World, seed: int, judgements: int = 400) -> Sequence[bool]:
 
 
 def judgements_until_shown(world: World, seed: int, most: int = 800) -> int:
-    """Return how many judgements of people it takes until the lower bound passes δ."""
+    """Return the number of human judgements until the lower bound exceeds δ."""
     stream = Stream(world, seed)
     for number, _ in enumerate(stream.judged(), 1):
         if (number % _EVERY == 0 and stream.loss.lower >= DELTA) or number >= most:

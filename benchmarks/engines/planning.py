@@ -1,4 +1,4 @@
-"""The table of docs/planning.md: what a corpus of a size takes, computed from a few figures and the formulas below.
+"""Computes the table of docs/planning.md: disk and memory of a corpus, from a few measured figures and the formulas.
 
 `python -m benchmarks.engines.planning` prints it; with a path, it replaces that of the page.
 """

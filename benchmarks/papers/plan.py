@@ -108,7 +108,7 @@ class Measured:
 
 
 def spread(values: Sequence[float], digits: int = 1, scale: float = 100) -> str:
-    """Format the mean of the seeds, with the largest distance of a seed from it unless all are equal."""
+    """Format the mean over the seeds ± the largest deviation of a seed; without ± if all are equal."""
     center = float(np.mean(values))
     off = f"{scale * max(center - min(values), max(values) - center):.{digits}f}"
     return f"{scale * center:.{digits}f}" + (f"±{off}" if float(off) else "")

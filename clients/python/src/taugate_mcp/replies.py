@@ -71,7 +71,7 @@ class ExplainReply(BaseModel):
 
 
 class ScoredResult(BaseModel):
-    """A result of another search."""
+    """A result of the search whose results are gated."""
 
     id: str = Field(min_length=1, description="id of the result")
     score: float = Field(allow_inf_nan=False, description="its score by the other search")

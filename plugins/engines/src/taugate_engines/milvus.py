@@ -105,7 +105,7 @@ def _refusals(name: str, remedy: str) -> Iterator[None]:
         raise ReleaseError(f"{name}: {reason}; {remedy}") from error
 
 
-def _connect(token: str, url: str, deadline: float) -> Any:  # noqa: ANN401
+def _connect(token: str, url: str, deadline: float) -> Any:  # noqa: ANN401 (pymilvus has no types)
     return MilvusClient(url, token=token, timeout=remaining(deadline))
 
 

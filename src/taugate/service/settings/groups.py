@@ -41,7 +41,7 @@ class ComputedDefault:
 
 
 @dataclass(frozen=True)
-class Former:
+class FormerVariable:
     """Annotation of a field whose own variable is a former one: it works with a notice, and is on no page.
 
     With a key, the field is an option of the variable that succeeds it: TAUGATE_WORKERS=2,encoder_threads=4.
@@ -126,7 +126,7 @@ class ReleaseSettings(SettingGroup, title="Releases"):
     location: Annotated[Path | str, BeforeValidator(_path_or_url)] = Field(validation_alias="releases")
     """directory, or URL such as s3://bucket/prefix, that contains the releases and the pointer `current`; releases of a
     URL, and signed ones, are copied into TAUGATE_CACHE (below)"""
-    copy_folder: Annotated[Path | None, Former("cache")] = Field(None, validation_alias="releases_copy")
+    copy_folder: Annotated[Path | None, FormerVariable("cache")] = Field(None, validation_alias="releases_copy")
     """folder for local copies of releases; unset: one in TAUGATE_CACHE"""
     trusted_keys: Path | None = None
     """PEM file or folder with public keys; only releases signed by one of them are loaded"""
@@ -178,10 +178,10 @@ class ComputeSettings(SettingGroup, title="Processes and threads"):
     )
     """number of worker processes"""
     encoder_threads: Annotated[
-        int, ComputedDefault("processors divided by workers"), Former("workers", "encoder_threads")
+        int, ComputedDefault("processors divided by workers"), FormerVariable("workers", "encoder_threads")
     ] = Field(default_factory=lambda validated: max(1, processors() // validated.get("workers", 1)), ge=1)
     """batches that a process encodes at the same time"""
-    search_threads: Annotated[Count, Former("workers", "search_threads")] = 1
+    search_threads: Annotated[Count, FormerVariable("workers", "search_threads")] = 1
     """threads per search; more than one helps only with a large flat index"""
 
 
@@ -197,9 +197,9 @@ class RequestSettings(SettingGroup, title="Limits of a request"):
     )
     max_query_chars: Count = 8192
     """maximum length of a query in characters; the default is about four times what a 512-token encoder reads"""
-    max_body_bytes: Annotated[Count, Former("max_query_chars", "body_bytes")] = 64 << 10
+    max_body_bytes: Annotated[Count, FormerVariable("max_query_chars", "body_bytes")] = 64 << 10
     """maximum size of a request body in bytes, twice what the default of MAX_QUERY_CHARS takes"""
-    max_batch_bytes: Annotated[Count, Former("max_batch", "body_bytes")] = 1 << 20
+    max_batch_bytes: Annotated[Count, FormerVariable("max_batch", "body_bytes")] = 1 << 20
     """maximum size of the body of /search/batch, /gate and /gate/batch in bytes, enough for 64 queries of 16 kB, or for
     10,000 results"""
     dialects: Annotated[str, AfterValidator(_dialects)] = Field(
@@ -229,7 +229,9 @@ class EngineSettings(SettingGroup, title="Engine"):
     postgresql://USER@HOST/DATABASE"""
     token_file: Path | None = Field(None, validation_alias="engine_token_file")
     """file with the Milvus token or the PostgreSQL password"""
-    timeout_ms: Annotated[Count, Former("deadline_ms", "engine_ms")] = Field(2000, validation_alias="engine_timeout_ms")
+    timeout_ms: Annotated[Count, FormerVariable("deadline_ms", "engine_ms")] = Field(
+        2000, validation_alias="engine_timeout_ms"
+    )
     """longest wait for the engine before a request gets 503; the first server gets half of it; must be below
     DEADLINE_MS"""
 
@@ -245,11 +247,11 @@ class EndpointSettings(SettingGroup, title="Encoder behind an endpoint"):
     url: str | None = Field(None, validation_alias="encoder_url")
     """base URL of the endpoint, such as https://api.example.com/v1, if it is not the one that the release names, or if
     there is a key"""
-    key_file: Annotated[Path | None, Former("encoder_url", "key_file")] = Field(
+    key_file: Annotated[Path | None, FormerVariable("encoder_url", "key_file")] = Field(
         None, validation_alias="encoder_key_file"
     )
     """file with the endpoint's key, which is sent to no other URL"""
-    timeout_ms: Annotated[Count, Former("deadline_ms", "encoder_ms")] = Field(
+    timeout_ms: Annotated[Count, FormerVariable("deadline_ms", "encoder_ms")] = Field(
         2000, validation_alias="encoder_timeout_ms"
     )
     """longest wait for the encoder's endpoint before a query gets 503; never more than nine tenths of DEADLINE_MS"""
@@ -263,7 +265,9 @@ class RerankSettings(SettingGroup, title="Second stage"):
     effect from DEADLINE_MS on"""
     url: str = Field("", validation_alias="rerank_url")
     """URL of the reranker, such as http://127.0.0.1:8080, if it is an endpoint"""
-    key_file: Annotated[Path | None, Former("rerank_url", "key_file")] = Field(None, validation_alias="rerank_key_file")
+    key_file: Annotated[Path | None, FormerVariable("rerank_url", "key_file")] = Field(
+        None, validation_alias="rerank_key_file"
+    )
     """file with the key of that endpoint"""
 
     @property
@@ -281,10 +285,10 @@ class CacheSettings(SettingGroup, title="Cache and Redis"):
     redis_url: Annotated[SecretStr, AfterValidator(_redis_url)] | None = None
     """URL of the Redis that replicas share for cache, rate limits and drift alarms, such as redis://127.0.0.1:6379/0 or
     unix:///run/redis.sock"""
-    redis_timeout_ms: Annotated[Count, Former("cache_bytes", "redis_timeout_ms")] = 10
+    redis_timeout_ms: Annotated[Count, FormerVariable("cache_bytes", "redis_timeout_ms")] = 10
     """shortest deadline of Redis in milliseconds, about what encoding a query takes; three times the median of
     its replies if that is longer, and at most 50"""
-    redis_ttl_seconds: Annotated[Count, Former("cache_bytes", "redis_ttl_seconds")] = 86400
+    redis_ttl_seconds: Annotated[Count, FormerVariable("cache_bytes", "redis_ttl_seconds")] = 86400
     """lifetime of a cached entry in Redis, in seconds"""
 
 
@@ -293,25 +297,25 @@ class DriftSettings(SettingGroup, title="Drift and feedback"):
 
     enabled: bool = Field(True, validation_alias="drift")
     """whether to check traffic for drift (docs/drift.md)"""
-    window_queries: Annotated[int, Former("drift", "window_queries")] = Field(
+    window_queries: Annotated[int, FormerVariable("drift", "window_queries")] = Field(
         10_000, ge=MIN_IN_WINDOW, validation_alias="drift_window_queries"
     )
     """number of latest queries per process on which COE, ROE and distances are measured"""
-    window_seconds: Annotated[float, Former("drift", "window_seconds")] = Field(
+    window_seconds: Annotated[float, FormerVariable("drift", "window_seconds")] = Field(
         3600, gt=0, validation_alias="drift_window_seconds"
     )
     """age in seconds at which a query leaves that window"""
-    smallest_effect: Annotated[Share, Former("drift", "smallest_effect")] = Field(
+    smallest_effect: Annotated[Share, FormerVariable("drift", "smallest_effect")] = Field(
         MIN_EFFECT, validation_alias="drift_smallest_effect"
     )
     """smallest shift that raises an alarm, as Cohen's h"""
-    average_run_length: Annotated[float, Former("drift", "average_run_length")] = Field(
+    average_run_length: Annotated[float, FormerVariable("drift", "average_run_length")] = Field(
         AVERAGE_RUN_LENGTH, gt=1, validation_alias=AliasChoices("drift_average_run_length", "drift_seldom")
     )
     """rarity of false alarms: without drift, an alarm within N distinct queries has a probability of at most N divided
     by this number"""
     block: Annotated[
-        Annotated[int, Field(ge=MIN_IN_BLOCK, le=MAX_IN_BLOCK)] | Literal["auto"], Former("drift", "block")
+        Annotated[int, Field(ge=MIN_IN_BLOCK, le=MAX_IN_BLOCK)] | Literal["auto"], FormerVariable("drift", "block")
     ] = Field(
         default=BLOCK,
         validation_alias="drift_block",
@@ -320,9 +324,9 @@ class DriftSettings(SettingGroup, title="Drift and feedback"):
     )
     baseline: Path | None = Field(None, validation_alias="drift_baseline")
     """baseline file written by `taugate drift baseline`, or its folder"""
-    canary_seconds: Annotated[float, Former("drift", "canary_seconds")] = Field(300, gt=0)
+    canary_seconds: Annotated[float, FormerVariable("drift", "canary_seconds")] = Field(300, gt=0)
     """interval in seconds at which the release's golden queries are repeated"""
-    feedback_seconds: Annotated[float, Former("drift", "feedback_seconds")] = Field(3600, ge=1)
+    feedback_seconds: Annotated[float, FormerVariable("drift", "feedback_seconds")] = Field(3600, ge=1)
     """time in seconds for which /feedback accepts a reply's query_id"""
     explore_share: Annotated[float, Field(ge=0, le=MAX_EXPLORED)] = Field(
         default=0.0,
@@ -333,7 +337,7 @@ class DriftSettings(SettingGroup, title="Drift and feedback"):
     """file to which all queries and judgements are appended, for `taugate drift` and `taugate traffic`"""
     query_log_texts: bool = False
     """whether the query log contains the texts of queries instead of hashes"""
-    query_log_days: Annotated[Annotated[float, Field(gt=0)] | None, Former("query_log_texts", "days")] = None
+    query_log_days: Annotated[Annotated[float, Field(gt=0)] | None, FormerVariable("query_log_texts", "days")] = None
     """age in days at which hashes replace the texts; unset: never"""
     query_log_chain: bool = False
     """whether the lines of the query log are chained, so that `taugate log verify` finds a change; without texts"""
@@ -380,17 +384,17 @@ class ConnectionSettings(SettingGroup, title="Connections"):
 
     max_connections: Count = 10_000
     """maximum number of open connections per process; lowered if the open-file limit is too low"""
-    receive_seconds: Annotated[Finite, Former("max_connections", "receive_seconds")] = Field(10.0, gt=0)
+    receive_seconds: Annotated[Finite, FormerVariable("max_connections", "receive_seconds")] = Field(10.0, gt=0)
     """longest time in seconds for a client to send a request and, separately, to read its reply"""
     keep_alive_seconds: Finite = Field(75.0, gt=0, le=86400)
     """time in seconds after which an idle connection is closed; must exceed the idle timeout of a proxy in front, 60 s
     for most (docs/operations.md)"""
-    max_header_bytes: Annotated[int, Former("max_connections", "header_bytes")] = Field(32 << 10, ge=1024)
+    max_header_bytes: Annotated[int, FormerVariable("max_connections", "header_bytes")] = Field(32 << 10, ge=1024)
     """maximum size of the request line and headers in bytes, as in nginx; at most 100 headers"""
     drain_seconds: int = Field(20, ge=0, le=86400)
     """longest time in seconds to serve after SIGTERM, each reply with `Connection: close`; ends early after 5 s without
     connections; 0: none (docs/operations.md)"""
-    shutdown_seconds: Annotated[int, Former("drain_seconds", "shutdown_seconds")] = Field(20, ge=0)
+    shutdown_seconds: Annotated[int, FormerVariable("drain_seconds", "shutdown_seconds")] = Field(20, ge=0)
     """longest wait in seconds for requests in progress afterwards"""
 
 

@@ -25,7 +25,7 @@ from taugate.service.settings.groups import (
     DriftSettings,
     EndpointSettings,
     EngineSettings,
-    Former,
+    FormerVariable,
     LifecycleSettings,
     ListenSettings,
     ReleaseSettings,
@@ -210,7 +210,7 @@ class Variable:
     @property
     def former(self) -> Former | None:
         """What succeeds a former variable; None for a current one."""
-        return next((annotation for annotation in self.info.metadata if isinstance(annotation, Former)), None)
+        return next((annotation for annotation in self.info.metadata if isinstance(annotation, FormerVariable)), None)
 
     @property
     def options(self) -> "dict[str, Variable]":
