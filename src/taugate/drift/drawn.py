@@ -22,6 +22,7 @@ from taugate.storage.files import append_lines
 from taugate.storage.folders import EXCLUSIVE, acquire, is_at
 
 PREFIX = "drawn-"
+_MOST = 4000  # newest drawn queries that can be judged: some 10 MB
 _LOCK_SECONDS = 30.0  # others append, each for a millisecond
 
 
@@ -129,6 +130,8 @@ class DrawnLog:
         if isinstance(record, DrawnQuery):
             if self._release in {None, record.release}:
                 self.queries[record.query_id] = record
+                if len(self.queries) > _MOST:
+                    self._forget(next(iter(self.queries)))
             return
         place = record.query_id, record.model
         if (query := self.queries.get(record.query_id)) is None or place in self._verdicts:
@@ -141,6 +144,12 @@ class DrawnLog:
             row = judged_draw(draw, labels_of(query, record), model=record.model, other=other)
             row["id"] = int(record.query_id[:16], 16)
             self._rows.append(row)
+
+    def _forget(self, query_id: str) -> None:
+        """Drop a query that is too old to be judged; its judgements stay in `rows`."""
+        del self.queries[query_id]
+        for model in (False, True):
+            self._verdicts.pop((query_id, model), None)
 
     def waiting(self, *, model: bool, directed: bool = False) -> Iterator[DrawnQuery]:
         """Yield the queries that are to be judged, the oldest first.

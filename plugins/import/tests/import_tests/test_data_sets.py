@@ -11,7 +11,7 @@ from import_tests.test_import import corpus, imported
 from taugate.cli import main as cli
 from taugate.data.beir import read_dataset
 from taugate_import.target import SourceQueries
-from tests.data import test_faults as unanswerable
+from tests.data import test_judgements as unanswerable
 
 LONG = " ".join(f"Sentence {i} tells how the pump is cleaned." for i in range(100))
 DOCUMENTS: list[dict[str, Any]] = [

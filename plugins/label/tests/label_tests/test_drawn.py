@@ -8,7 +8,7 @@ import pytest
 
 from label_tests.pressed import press
 from taugate.cli import main as cli
-from taugate.drift.drawn import DrawnLog, DrawnQuery, DrawnResult, append, drawn_log
+from taugate.drift.drawn import DrawnLog, DrawnQuery, DrawnResult, DrawnVerdict, append, drawn_log
 from taugate.drift.live_loss import Prediction
 from taugate.drift.sequences import Draw
 
@@ -58,6 +58,19 @@ def test_verdicts_of_judged_queries_are_appended(
     assert [query.query_id[-1] for query in follower.waiting(model=False)] == ["2"]
     assert [row["labels"].tolist() for row in follower.rows] == [[1, 1, 0], [0, 0, 1]]
     assert not (data / "qrels" / "drawn.tsv").exists()
+
+
+def test_only_the_newest_queries_are_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("taugate.drift.drawn._MOST", 2)
+    log, follower = tmp_path / "queries.log", DrawnLog(drawn_log(tmp_path / "queries.log"), "r")
+    draw(log, 1, ["a"])
+    append(follower.path, [DrawnVerdict(at=0.0, query_id=f"{1:032x}", judge="ana", relevant=["a"])])
+    for number in (2, 3, 4):
+        draw(log, number, ["a"])
+    append(follower.path, [DrawnVerdict(at=0.0, query_id=f"{2:032x}", judge="ana")])  # too old
+    follower.follow()
+    assert [query.query_id[-1] for query in follower.waiting(model=False)] == ["3", "4"]
+    assert len(follower.rows) == 1, "what was judged in time counts"
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from taugate.retrieval.reader import Release, load
 from taugate_label.judging import PATIENCE_SECONDS, Judging, SampleRequest, Sources, judging, sample_to_judge
 from taugate_label.population import Population, population
 from taugate_label.sample import Round
-from tests.data import test_faults as unanswerable
+from tests.data import test_judgements as unanswerable
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ import logging
 import re
 import threading
 import time
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,9 +13,10 @@ import orjson
 from taugate.drift.drawn import DrawnLog, DrawnQuery, DrawnVerdict, append, labels_of
 from taugate.drift.live_loss import by_model
 from taugate.drift.sequences import Sampler
-from taugate.errors import InputError, TaugateError
+from taugate.errors import TaugateError
 from taugate.retrieval.documents.store import Documents
 from taugate.service.settings.groups import DriftSettings
+from taugate.storage.files import read_secret
 from taugate.storage.folders import EXCLUSIVE, acquire
 from taugate.storage.json_endpoint import EndpointWording, JsonEndpoint, PromptRequests
 
@@ -47,7 +48,9 @@ class EndpointJudge:
         self, log: DrawnLog, reading: threading.Lock, documents: Documents, settings: DriftSettings, limit: float
     ) -> None:
         """Start judging; `limit` is the promised loss, about which the endpoint's judgements are turned to chances."""
-        key = None if settings.judge_key_file is None else read_key(settings.judge_key_file)
+        key = (
+            None if settings.judge_key_file is None else read_secret(settings.judge_key_file, "TAUGATE_JUDGE_KEY_FILE")
+        )
         self._requests = PromptRequests(JsonEndpoint(settings.judge_url or "", key, _WORDING), _SECONDS)
         self._log, self._reading, self._documents, self._limit = log, reading, documents, limit
         self._model, self._pause = settings.judge_model, _DAY_SECONDS / settings.judge_calls_per_day
@@ -112,9 +115,7 @@ class EndpointJudge:
         draw = self._people.offer(
             query.draw.cluster, prediction.outcomes, propensity, self._rng.random(), query.draw.scale
         )
-        return DrawnVerdict(
-            **{name: getattr(verdict, name) for name in DrawnVerdict.__slots__ if name != "draw"}, draw=draw
-        )
+        return replace(verdict, draw=draw)
 
 
 def _numbers(content: bytes) -> set[int]:
@@ -124,16 +125,3 @@ def _numbers(content: bytes) -> set[int]:
     if not numbers:
         raise ValueError("it names no passage and not 0")
     return numbers
-
-
-def read_key(path: Path) -> str:
-    """Return the key in a file; raises InputError if there is none."""
-    try:
-        key = path.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(
-            f"TAUGATE_JUDGE_KEY_FILE: {path} cannot be read; check the path and its permissions"
-        ) from error
-    if not key:
-        raise InputError(f"TAUGATE_JUDGE_KEY_FILE: {path} is empty")
-    return key

@@ -114,7 +114,7 @@ class SettingGroup(BaseModel):
     """A group of settings.
 
     TAUGATE_NAME sets the field `name`, or the field whose first validation alias is `name`. Further aliases are older
-    names of the variable, which still work; see also `Former`. The string below a field is its description.
+    names of the variable, which still work; see also `FormerVariable`. The string below a field is its description.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)

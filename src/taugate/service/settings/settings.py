@@ -208,7 +208,7 @@ class Variable:
         return f"{PREFIX}{self.names[0].upper()}"
 
     @property
-    def former(self) -> Former | None:
+    def former(self) -> FormerVariable | None:
         """What succeeds a former variable; None for a current one."""
         return next((annotation for annotation in self.info.metadata if isinstance(annotation, FormerVariable)), None)
 
